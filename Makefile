@@ -1,0 +1,53 @@
+# Needs python3 >= 3.10 and make. The first target that needs it makes a virtual environment in .venv.
+PYTHON ?= python3
+VENV   ?= .venv
+SHARED ?= ../shared
+BIN    := $(VENV)/bin
+RUN    := $(VENV)/.installed-run
+DEV    := $(VENV)/.installed-dev
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint check-all bench zipapp clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+demo: $(RUN)  ## convert models/digits.onnx, run it on real handwritten digits, show what it says
+	$(BIN)/python demo.py
+
+test: $(DEV)  ## all tests
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(DEV)  ## ruff and mypy --strict
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m mypy
+
+check-all: lint test  ## lint, all tests, and Android's vectors, the bug reports and whole models where $(SHARED) is there
+	@if [ -d "$(SHARED)" ]; then bash .ci/shared "$(BIN)/python" "$(SHARED)" all; else echo "skipped: no $(SHARED)"; fi
+
+bench: $(DEV)  ## conversion and host inference against the peers that are installed, as ratios
+	$(BIN)/python benchmarks/convert.py
+	$(BIN)/python benchmarks/host.py
+
+zipapp: $(RUN)  ## dist/onnx2nnapi-run.pyz: one file for a phone that has Python and numpy
+	rm -rf build/zipapp && mkdir -p build/zipapp dist
+	$(BIN)/python -m pip install --quiet --no-deps --no-compile --target build/zipapp . 'click>=8.1'
+	rm -rf build/zipapp/bin
+	$(BIN)/python -m zipapp build/zipapp --compress --python '/usr/bin/env python3' \
+	    --main onnx2nnapi.cli:main --output dist/onnx2nnapi-run.pyz
+
+clean:  ## remove what make made
+	rm -rf $(VENV) build dist *.egg-info
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	    { echo "$(PYTHON) must be Python 3.10 or newer; name another one: make PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(RUN): pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(DEV): pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@ $(RUN)
