@@ -1,0 +1,273 @@
+"""The graph: operations and values in a bipartite networkx.DiGraph, and the only functions that change it.
+
+``Op.inputs`` and ``Op.outputs`` are the truth; the edges are derived from them by the mutators, so that ``Add(x, x)``
+and operations with several outputs need no multigraph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import networkx as nx
+
+from onnx2nnapi.errors import InternalError, InvalidModelError, Origin
+from onnx2nnapi.ir.types import LazyArray, Shape, TensorType
+
+__all__ = ["Graph", "Interface", "Op", "Port", "Provenance", "Value"]
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """The ONNX tensor that a value holds, and the permutation from that tensor's dimensions to the value's."""
+
+    name: str
+    perm: tuple[int, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Value:
+    """An edge of the dataflow graph: a constant, a graph input, or what one operation writes.
+
+    Attributes:
+        name: unique in its graph.
+        type: element type and shape; None only before shape inference has reached it.
+        const: the value itself, for constants.
+        holds: the ONNX tensor that this is a (permuted) copy of.
+    """
+
+    name: str
+    type: TensorType | None = None
+    const: LazyArray | None = None
+    holds: Provenance | None = None
+
+    @property
+    def known(self) -> TensorType:
+        """The type; reading one that nobody could infer is an error that names the tensor."""
+        if self.type is None:
+            raise InvalidModelError(
+                "its shape cannot be inferred",
+                where=f"tensor {self.name!r}",
+                hint="bind the model's dynamic dimensions with --dim or --input-shape",
+            )
+        return self.type
+
+    @property
+    def shape(self) -> Shape:
+        return self.known.shape
+
+    @property
+    def rank(self) -> int:
+        return len(self.known.shape)
+
+
+@dataclass(slots=True, eq=False)
+class Op:
+    """A node: ``kind`` is CamelCase in the ONNX dialect and UPPER_SNAKE in NNAPI's.
+
+    Attributes:
+        kind: operator or operation name; an operator of another domain is spelled ``domain::Name``.
+        inputs: value names in order, None where an optional input is omitted.
+        outputs: value names in order, None where an optional output is not wanted.
+        attrs: attributes; in the ONNX dialect every default is filled in. Subgraphs are Graphs, constants LazyArrays.
+        origins: the ONNX nodes that this does the work of, the first being the one that errors name.
+    """
+
+    kind: str
+    inputs: tuple[str | None, ...]
+    outputs: tuple[str | None, ...]
+    attrs: dict[str, Any] = field(default_factory=dict)
+    origins: tuple[Origin, ...] = ()
+
+    @property
+    def origin(self) -> Origin:
+        return self.origins[0] if self.origins else Origin("", self.kind, tuple(name for name in self.outputs if name))
+
+    @property
+    def subgraphs(self) -> dict[str, Graph]:
+        return {name: value for name, value in self.attrs.items() if isinstance(value, Graph)}
+
+    @property
+    def captured(self) -> tuple[str, ...]:
+        """Values of the enclosing graph that the subgraphs read by name."""
+        names: dict[str, None] = {}
+        for graph in self.subgraphs.values():
+            names.update(dict.fromkeys(graph.free))
+        return tuple(names)
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input or output of the ONNX model as its callers know it: int64 stays int64, layout options applied."""
+
+    name: str
+    type: TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """What a caller feeds and gets; the frontend fixes it, and no pass changes it."""
+
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+
+
+class Graph:
+    """Operations, values, and the interface.
+
+    Attributes:
+        dialect: "onnx" or "nnapi".
+        inputs, outputs: value names in the model's order. An output may be an input, a constant, or named twice:
+            lower resolves these.
+        interface: the ports that ``inputs`` and ``outputs`` serve, position by position (None on subgraphs).
+        values: every value by name.
+        opset: versions by domain (ONNX dialect).
+        name: of the model.
+    """
+
+    def __init__(self, dialect: str = "onnx", name: str = "") -> None:
+        self.dialect = dialect
+        self.name = name
+        self.opset: dict[str, int] = {}
+        self.inputs: list[str] = []
+        self.outputs: list[str] = []
+        self.interface: Interface | None = None
+        self.values: dict[str, Value] = {}
+        self._dag: nx.DiGraph[Any] = nx.DiGraph()
+        self._rank: dict[Op, int] = {}
+        self._next_rank = 0
+        self._fresh: dict[str, int] = {}
+
+    # -- values ------------------------------------------------------------------------------------------------------
+
+    def add_value(self, value: Value) -> Value:
+        if value.name in self.values:
+            raise InternalError(f"a value {value.name!r} is in the graph already")
+        self.values[value.name] = value
+        self._dag.add_node(value.name)
+        return value
+
+    def constant(
+        self, name: str, const: LazyArray, type: TensorType | None = None, holds: Provenance | None = None
+    ) -> Value:
+        """Add a constant under ``name`` (made unique)."""
+        return self.add_value(Value(self.fresh(name), type or TensorType(const.dtype, const.shape), const, holds))
+
+    def fresh(self, stem: str) -> str:
+        """A value name that is not taken, the stem itself where possible."""
+        name = stem
+        while name in self.values:
+            self._fresh[stem] = self._fresh.get(stem, 0) + 1
+            name = f"{stem}_{self._fresh[stem]}"
+        return name
+
+    def drop_value(self, name: str) -> None:
+        """Remove a value that nothing touches."""
+        if self._dag.degree(name):
+            raise InternalError(f"value {name!r} is still in use")
+        self._dag.remove_node(name)
+        del self.values[name]
+
+    # -- operations --------------------------------------------------------------------------------------------------
+
+    def add(self, op: Op, *, at: Op | None = None) -> Op:
+        """Add an operation whose values are in the graph; in ``at``'s place in the order of ties, else at the end."""
+        for name in op.outputs:
+            if name is not None and self.producer(name) is not None:
+                raise InternalError(f"value {name!r} is written twice", where=op.origin)
+        if at is None:
+            self._rank[op] = self._next_rank
+            self._next_rank += 1
+        else:
+            self._rank[op] = self._rank[at]
+        self._dag.add_node(op)
+        self._connect(op)
+        return op
+
+    def remove(self, op: Op) -> None:
+        """Remove an operation; its values stay."""
+        self._dag.remove_node(op)
+        del self._rank[op]
+
+    def replace(self, op: Op, new: Sequence[Op]) -> None:
+        """Put ``new`` (which write the same outputs) in the place of ``op``."""
+        rank = self._rank[op]
+        self.remove(op)
+        for item in new:
+            self.add(item)
+            self._rank[item] = rank
+
+    def rewire(
+        self, op: Op, *, inputs: Sequence[str | None] | None = None, outputs: Sequence[str | None] | None = None
+    ) -> None:
+        """Change what an operation reads or writes."""
+        self._dag.remove_edges_from([*self._dag.in_edges(op), *self._dag.out_edges(op)])
+        if inputs is not None:
+            op.inputs = tuple(inputs)
+        if outputs is not None:
+            op.outputs = tuple(outputs)
+        self._connect(op)
+
+    def replace_uses(self, old: str, new: str, *, outputs: bool = False) -> None:
+        """Let every reader of ``old`` read ``new``; with ``outputs`` the graph's outputs too."""
+        for op in self.readers(old):
+            self.rewire(op, inputs=[new if name == old else name for name in op.inputs])
+        if outputs:
+            self.outputs = [new if name == old else name for name in self.outputs]
+
+    def _connect(self, op: Op) -> None:
+        self._dag.add_edges_from((name, op) for name in (*op.inputs, *op.captured) if name is not None)
+        self._dag.add_edges_from((op, name) for name in op.outputs if name is not None)
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    def __getitem__(self, name: str) -> Value:
+        return self.values[name]
+
+    def producer(self, name: str) -> Op | None:
+        return next(iter(self._dag.predecessors(name)), None)
+
+    def readers(self, name: str) -> list[Op]:
+        """The operations that read a value, in the graph's insertion order."""
+        return sorted(self._dag.successors(name), key=self._rank.__getitem__)
+
+    def uses(self, name: str) -> int:
+        """How many operations read a value, and once more for each graph output that it is."""
+        return int(self._dag.out_degree(name)) + self.outputs.count(name)
+
+    def is_constant(self, name: str | None) -> bool:
+        value = self.values.get(name) if name is not None else None
+        return value is not None and value.const is not None
+
+    @property
+    def ops(self) -> list[Op]:
+        """The operations in order: a topological sort with ties broken by insertion, the same for the same input."""
+        rank: Mapping[Any, int] = self._rank
+        try:
+            order = list(nx.lexicographical_topological_sort(self._dag, key=lambda node: rank.get(node, -1)))
+        except nx.NetworkXUnfeasible:
+            stuck = next(node for edge in nx.find_cycle(self._dag) for node in edge if isinstance(node, Op))
+            raise InvalidModelError(
+                "it is part of a cycle", where=stuck.origin, hint="an ONNX graph must be acyclic"
+            ) from None
+        return [node for node in order if isinstance(node, Op)]
+
+    def __len__(self) -> int:
+        return len(self._rank)
+
+    def __iter__(self) -> Iterator[Op]:
+        return iter(self.ops)
+
+    @property
+    def free(self) -> tuple[str, ...]:
+        """Names that are read here (or in subgraphs) and defined in an enclosing graph."""
+        names: dict[str, None] = {}
+        for op in self._rank:
+            names.update(
+                dict.fromkeys(
+                    name for name in (*op.inputs, *op.captured) if name is not None and name not in self.values
+                )
+            )
+        names.update(dict.fromkeys(name for name in self.outputs if name not in self.values))
+        return tuple(names)

@@ -1,0 +1,339 @@
+"""An NNAPI model as frozen plain data, and its one description: the JSON shape that files, tests and tools share."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from onnx2nnapi.errors import InvalidModelError
+from onnx2nnapi.ir.types import Array, LazyArray
+from onnx2nnapi.nnapi.codes import OEM_SCALAR, OperandCode, OperationCode
+from onnx2nnapi.nnapi.types import ChannelQuant, OperandType
+
+__all__ = ["Lifetime", "Model", "Operand", "Operation", "Subgraph"]
+
+
+class Lifetime(enum.Enum):
+    """Where an operand's value comes from."""
+
+    CONSTANT = "CONSTANT"
+    INPUT = "INPUT"
+    OUTPUT = "OUTPUT"
+    TEMPORARY = "TEMPORARY"
+    NO_VALUE = "NO_VALUE"
+    SUBGRAPH = "SUBGRAPH"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operand:
+    """An operand.
+
+    Attributes:
+        type: element type, sizes, quantization.
+        lifetime: where its value comes from.
+        value: of a CONSTANT: an array of the operand's shape (scalars: one element), or a LazyArray.
+        subgraph: of a SUBGRAPH: index into ``Model.subgraphs``.
+        name: the ONNX tensor that it holds, where there is one.
+    """
+
+    type: OperandType
+    lifetime: Lifetime
+    value: Array | LazyArray | None = None
+    subgraph: int | None = None
+    name: str | None = None
+
+    def array(self) -> Array:
+        """A constant's value; lazy ones are computed now."""
+        value = self.value.numpy() if isinstance(self.value, LazyArray) else self.value
+        if value is None:
+            raise InvalidModelError("it has no constant value", where=f"operand {self.name!r}")
+        return value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operation:
+    """An operation: its code, operand indices in NNAPI's order, and the names of the ONNX nodes it stems from."""
+
+    code: OperationCode
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    origin: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Subgraph:
+    """The main graph of a model, or one that IF or WHILE runs."""
+
+    operands: tuple[Operand, ...]
+    operations: tuple[Operation, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+    def input_types(self) -> list[OperandType]:
+        return [self.operands[index].type for index in self.inputs]
+
+    def output_types(self) -> list[OperandType]:
+        return [self.operands[index].type for index in self.outputs]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Model:
+    """A whole NNAPI model.
+
+    Attributes:
+        main: the graph that runs.
+        subgraphs: those that IF and WHILE operands refer to.
+        relaxed: float32 may be computed in the range and precision of float16.
+    """
+
+    main: Subgraph
+    subgraphs: tuple[Subgraph, ...] = ()
+    relaxed: bool = False
+
+    @property
+    def graphs(self) -> Iterator[Subgraph]:
+        """Main and sub-models."""
+        yield self.main
+        yield from self.subgraphs
+
+    def to_dict(self, *, values: bool = True) -> dict[str, Any]:
+        """The model's description (docs/format.md); without ``values`` the constants' values are left out."""
+        return {
+            "main": _graph_to_dict(self.main, values),
+            "subgraphs": [_graph_to_dict(graph, values) for graph in self.subgraphs],
+            "relaxed": self.relaxed,
+        }
+
+    @classmethod
+    def from_dict(cls, description: Mapping[str, Any], *, tensors: Mapping[str, Array] | None = None) -> Model:
+        """The model that a description describes; ``tensors`` holds the arrays that its "tensor" entries name.
+
+        The form is checked here (types, index ranges, lengths of constants), NNAPI's rules by ``validate``.
+
+        Raises:
+            InvalidModelError: naming the entry that is malformed.
+        """
+        entry = _Entry(description, "model")
+        count = len(_list(entry.get("subgraphs", []), "subgraphs"))
+        graphs = [
+            _graph_from_dict(_Entry(graph, f"subgraphs[{index}]"), count, tensors or {})
+            for index, graph in enumerate(entry.get("subgraphs", []))
+        ]
+        main = _graph_from_dict(_Entry(entry["main"], "main"), count, tensors or {})
+        return cls(main, tuple(graphs), entry.boolean("relaxed", default=False))
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def _graph_to_dict(graph: Subgraph, values: bool) -> dict[str, Any]:
+    return {
+        "operands": [_operand_to_dict(operand, values) for operand in graph.operands],
+        "operations": [
+            {"op": op.code.name, "inputs": list(op.inputs), "outputs": list(op.outputs)}
+            | ({"origin": list(op.origin)} if op.origin else {})
+            for op in graph.operations
+        ],
+        "inputs": list(graph.inputs),
+        "outputs": list(graph.outputs),
+    }
+
+
+def _operand_to_dict(operand: Operand, values: bool) -> dict[str, Any]:
+    type_ = operand.type
+    entry: dict[str, Any] = {
+        "type": "SUBGRAPH" if type_.code is OperandCode.MODEL else type_.code.name,
+        "dimensions": list(type_.shape),
+        "scale": type_.scale,
+        "zero_point": type_.zero_point,
+        "lifetime": operand.lifetime.value,
+    }
+    if type_.channel_quant is not None:
+        entry["channel_quant"] = {
+            "channel_dim": type_.channel_quant.channel_dim,
+            "scales": list(type_.channel_quant.scales),
+        }
+    if operand.subgraph is not None:
+        entry["subgraph"] = operand.subgraph
+    if operand.name is not None:
+        entry["name"] = operand.name
+    if values and operand.value is not None:
+        entry["value"] = value_to_list(operand.array())
+    return entry
+
+
+def value_to_list(array: Array) -> list[Any]:
+    """A flat list of Python numbers; values that JSON lacks are the strings "nan", "inf" and "-inf"."""
+    flat = array.reshape(-1)
+    if flat.dtype == np.bool_:
+        return [int(item) for item in flat]
+    items: list[Any] = flat.tolist()
+    if flat.dtype.kind == "f" and not np.isfinite(flat).all():
+        return [item if math.isfinite(item) else str(item) for item in items]
+    return items
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+MAX_ELEMENTS = 2**32  # NNAPI counts bytes in 32 bits; larger products are refused before anything is allocated
+
+
+class _Entry:
+    """A JSON object that is read with its types checked; ``where`` is its place in the description."""
+
+    def __init__(self, data: object, where: str) -> None:
+        if not isinstance(data, Mapping):
+            raise InvalidModelError(f"must be an object, not {type(data).__name__}", where=where)
+        self.data = data
+        self.where = where
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self.data:
+            raise InvalidModelError(f"lacks {key!r}", where=self.where)
+        return self.data[key]
+
+    def get(self, key: str, default: Any) -> Any:
+        return self.data.get(key, default)
+
+    def boolean(self, key: str, *, default: bool) -> bool:
+        value = self.get(key, default)
+        if not isinstance(value, bool):
+            raise InvalidModelError(f"{key!r} must be true or false, not {value!r:.40}", where=self.where)
+        return value
+
+    def integer(self, key: str, low: int, high: int, default: int | None = None) -> int:
+        value = self[key] if default is None else self.get(key, default)
+        return _integer(value, low, high, f"{self.where}.{key}")
+
+    def number(self, key: str) -> float:
+        value = self.get(key, 0.0)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise InvalidModelError(f"{key!r} must be a finite number, not {value!r:.40}", where=self.where)
+        try:
+            return float(value)
+        except OverflowError:
+            raise InvalidModelError(f"{key!r} is out of range", where=self.where) from None
+
+    def text(self, key: str) -> str:
+        value = self[key]
+        if not isinstance(value, str):
+            raise InvalidModelError(f"{key!r} must be a string, not {value!r:.40}", where=self.where)
+        return value
+
+    def integers(self, key: str, low: int, high: int, default: list[int] | None = None) -> tuple[int, ...]:
+        value = self[key] if default is None else self.get(key, default)
+        return tuple(_integer(item, low, high, f"{self.where}.{key}") for item in _list(value, f"{self.where}.{key}"))
+
+
+def _list(value: object, where: str) -> Sequence[Any]:
+    if not isinstance(value, (list, tuple)):
+        raise InvalidModelError(f"must be a list, not {type(value).__name__}", where=where)
+    return value
+
+
+def _integer(value: object, low: int, high: int, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidModelError(f"must be an integer, not {value!r:.40}", where=where)
+    if not low <= value <= high:
+        raise InvalidModelError(f"{value} is out of range, it must be {low} to {high}", where=where)
+    return value
+
+
+def _graph_from_dict(entry: _Entry, subgraphs: int, tensors: Mapping[str, Array]) -> Subgraph:
+    operands = tuple(
+        _operand_from_dict(_Entry(item, f"{entry.where}.operands[{index}]"), subgraphs, tensors)
+        for index, item in enumerate(_list(entry["operands"], f"{entry.where}.operands"))
+    )
+    last = len(operands) - 1
+    operations = []
+    for index, item in enumerate(_list(entry["operations"], f"{entry.where}.operations")):
+        operation = _Entry(item, f"{entry.where}.operations[{index}]")
+        origin = tuple(str(name) for name in _list(operation.get("origin", []), f"{operation.where}.origin"))
+        inputs, outputs = operation.integers("inputs", 0, last), operation.integers("outputs", 0, last)
+        operations.append(Operation(_operation_code(operation), inputs, outputs, origin))
+    return Subgraph(operands, tuple(operations), entry.integers("inputs", 0, last), entry.integers("outputs", 0, last))
+
+
+def _operation_code(entry: _Entry) -> OperationCode:
+    name = entry.text("op")
+    if name in OperationCode.__members__:
+        return OperationCode[name]
+    if name == "OEM_OPERATION":
+        raise InvalidModelError(
+            "OEM_OPERATION is a vendor's own and means something on one device only", where=entry.where
+        )
+    raise InvalidModelError(f"NNAPI has no operation {name!r:.60}", where=entry.where)
+
+
+def _operand_code(entry: _Entry) -> OperandCode:
+    name = entry.text("type")
+    name = "MODEL" if name == "SUBGRAPH" else name
+    if name in OperandCode.__members__:
+        return OperandCode[name]
+    if name in ("OEM_SCALAR", "TENSOR_OEM_BYTE"):
+        raise InvalidModelError(
+            f"{name} (code {OEM_SCALAR if name == 'OEM_SCALAR' else OEM_SCALAR + 1}) is a vendor's own type",
+            where=entry.where,
+        )
+    raise InvalidModelError(f"NNAPI has no operand type {name!r:.60}", where=entry.where)
+
+
+def _operand_from_dict(entry: _Entry, subgraphs: int, tensors: Mapping[str, Array]) -> Operand:
+    code = _operand_code(entry)
+    lifetime_name = entry.text("lifetime")
+    if lifetime_name not in Lifetime.__members__:
+        raise InvalidModelError(f"lifetime {lifetime_name!r:.40} is unknown", where=entry.where)
+    lifetime = Lifetime[lifetime_name]
+    shape = entry.integers("dimensions", 0, 2**32 - 1, default=[])
+    if math.prod(shape) > MAX_ELEMENTS:
+        raise InvalidModelError(
+            f"dimensions {list(shape)} have more elements than NNAPI can address", where=entry.where
+        )
+    channels = None
+    if entry.get("channel_quant", None) is not None:
+        quant = _Entry(entry["channel_quant"], f"{entry.where}.channel_quant")
+        scales = [
+            _Entry({"scale": scale}, quant.where).number("scale")
+            for scale in _list(quant["scales"], f"{quant.where}.scales")
+        ]
+        channels = ChannelQuant(quant.integer("channel_dim", 0, 2**32 - 1), tuple(scales))
+    type_ = OperandType(
+        code, shape, entry.number("scale"), entry.integer("zero_point", -(2**31), 2**31 - 1, default=0), channels
+    )
+    name = entry.text("name") if entry.get("name", None) is not None else None
+    subgraph = entry.integer("subgraph", 0, subgraphs - 1) if lifetime is Lifetime.SUBGRAPH else None
+    value = _value_from_dict(entry, type_, tensors) if lifetime is Lifetime.CONSTANT else None
+    return Operand(type_, lifetime, value, subgraph, name)
+
+
+def _value_from_dict(entry: _Entry, type_: OperandType, tensors: Mapping[str, Array]) -> Array:
+    if type_.code is OperandCode.MODEL:
+        raise InvalidModelError("a sub-model is no constant", where=entry.where)
+    count = type_.size if type_.code.is_tensor else 1
+    if "tensor" in entry.data:
+        key = entry.text("tensor")
+        if key not in tensors:
+            raise InvalidModelError(f"there is no tensor {key!r:.60}", where=entry.where)
+        array = tensors[key]
+        if array.dtype != type_.dtype or array.size != count:
+            raise InvalidModelError(
+                f"tensor {key!r:.60} is {array.dtype}{list(array.shape)}, not {type_}", where=entry.where
+            )
+        return array.reshape(type_.shape if type_.code.is_tensor else (1,))
+    items = _list(entry["value"], f"{entry.where}.value")
+    if len(items) != count:
+        raise InvalidModelError(f"has {len(items)} values, its type {type_} needs {count}", where=entry.where)
+    try:
+        with np.errstate(all="ignore"):
+            wide = np.asarray(items, dtype=np.float64)
+            array = wide.astype(type_.dtype)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidModelError("holds a value that is no number", where=entry.where) from None
+    if wide.ndim != 1 or (type_.dtype.kind in "iu" and not np.array_equal(array.astype(np.float64), wide)):
+        raise InvalidModelError(f"holds a value that {type_.code.name} cannot hold", where=entry.where)
+    return array.reshape(type_.shape if type_.code.is_tensor else (1,))

@@ -1,0 +1,1 @@
+"""The rows of the schema table, one module a family of operations."""

@@ -1,0 +1,257 @@
+"""What a legalize rule talks to: each operation is checked against its row where it is made, in the ONNX node's name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from onnx2nnapi.errors import FeatureLevelError, UnsupportedForm
+from onnx2nnapi.ir.graph import Graph, Op, Provenance, Value
+from onnx2nnapi.ir.types import Array, LazyArray, Quantization, Scalar, TensorType
+from onnx2nnapi.nnapi.codes import OperandCode, OperationCode
+from onnx2nnapi.nnapi.rules import Argument, Bound, RuleError, UnknownValue, arrange, bind, level_of, output_types
+from onnx2nnapi.nnapi.schema import SCHEMAS, Role, Schema, Slot
+from onnx2nnapi.nnapi.types import OperandType
+from onnx2nnapi.options import Options
+
+__all__ = ["Builder", "bind_op"]
+
+# Checked when layout has had its chance to remove them (DESIGN: charged to the node that asked for them).
+_LATE = frozenset({OperationCode.TRANSPOSE, OperationCode.RESHAPE})
+
+
+class Builder:
+    """Builds the NNAPI-dialect graph of one ONNX graph, one node at a time.
+
+    Attributes:
+        graph: the graph that is being built.
+        options: the conversion's options.
+        op: the ONNX node at hand; what it emits carries its origin.
+    """
+
+    def __init__(self, graph: Graph, options: Options) -> None:
+        self.graph = graph
+        self.options = options
+        self.op = Op("", (), ())
+        self._env: dict[str, Value] = {}  # ONNX value name -> value of the new graph
+
+    # -- what the node reads -----------------------------------------------------------------------------------------
+
+    def inputs(self, op: Op) -> list[Value]:
+        """The node's inputs in the new graph; a rule that allows omitted ones asks ``optional_input``."""
+        return [self._env[name] for name in op.inputs if name is not None]
+
+    def optional_input(self, op: Op, index: int) -> Value | None:
+        """Input ``index``, or None where the node omits it."""
+        name = op.inputs[index] if index < len(op.inputs) else None
+        return None if name is None else self._env[name]
+
+    def constant(self, value: Value | None, what: str) -> Array:
+        """The array of a constant input; a refusal that names ``what`` where it is none."""
+        if value is None or value.const is None:
+            self.unsupported(
+                f"{what} must be constant" + (f", {value.name!r} is computed" if value is not None else "")
+            )
+        return value.const.numpy()
+
+    def at_least(self, level: int) -> bool:
+        """Whether the target has feature level ``level``."""
+        return self.options.feature_level >= level
+
+    def unsupported(self, reason: str, hint: str | None = None) -> NoReturn:
+        """Refuse the node at hand."""
+        raise UnsupportedForm(reason, where=self.op.origin, hint=hint)
+
+    def needs_level(self, level: int, what: str) -> None:
+        """Refuse the node at hand unless the target has ``level``."""
+        if not self.at_least(level):
+            raise FeatureLevelError(what, required=level, target=self.options.feature_level, where=self.op.origin)
+
+    # -- what it makes -----------------------------------------------------------------------------------------------
+
+    def const(
+        self,
+        array: Array | LazyArray | Sequence[Any] | Scalar,
+        dtype: Any = None,
+        *,
+        quant: Quantization | None = None,
+        name: str | None = None,
+    ) -> Value:
+        """A constant of the new graph."""
+        lazy = array if isinstance(array, LazyArray) else LazyArray.of(np.asarray(array, dtype=dtype))
+        if dtype is not None:
+            lazy = lazy.astype(dtype)
+        stem = name or f"{next((n for n in self.op.outputs if n), 'value')}.const"
+        return self.graph.constant(stem, lazy, TensorType(lazy.dtype, lazy.shape, quant))
+
+    def emit(
+        self,
+        kind: str,
+        *tensors: Value | None,
+        quant: Quantization | Sequence[Quantization | None] | None = None,
+        dtype: Any = None,
+        **attrs: Any,
+    ) -> Value:
+        """Add an operation of one output and return that output; see ``emit_all``."""
+        return self.emit_all(kind, *tensors, quant=quant, dtype=dtype, **attrs)[0]
+
+    def emit_all(
+        self,
+        kind: str,
+        *tensors: Value | None,
+        quant: Quantization | Sequence[Quantization | None] | None = None,
+        dtype: Any = None,
+        **attrs: Any,
+    ) -> list[Value]:
+        """Add an NNAPI operation, checked against its row, and return its outputs.
+
+        Args:
+            kind: the operation's name.
+            tensors: its data operands in order (the variadic ones in their place), None = omitted.
+            quant: scale and zero point of the outputs, where the row leaves them free.
+            dtype: element type of the output, where the inputs don't determine it (CAST, QUANTIZE).
+            attrs: every other operand by name; sub-models as Graphs. Those at their default may be left out.
+
+        Raises:
+            UnsupportedForm, FeatureLevelError: what the row answers, in the name of the node at hand.
+        """
+        schema = SCHEMAS[OperationCode[kind]]
+        kept = {name: _plain(value) for name, value in attrs.items() if value is not None}
+        quants = [quant] if quant is None or isinstance(quant, Quantization) else list(quant)
+        try:
+            bound = bind_values(schema, tensors, kept, dtype)
+            late = schema.code in _LATE
+            level = 1 if late else level_of(bound)
+            declared = [
+                None if dtype is None and q is None else _declared(bound, dtype, q, i) for i, q in enumerate(quants)
+            ]
+            types = output_types(bound, declared)
+        except RuleError as error:
+            self.unsupported(f"{kind} refuses it: {error}")
+        except UnknownValue as error:
+            self.unsupported(f"{kind}: {error} must be known when the model is converted")
+        if not self.at_least(level):
+            raise FeatureLevelError(
+                f"{kind} in this form", required=level, target=self.options.feature_level, where=self.op.origin
+            )
+        outputs = []
+        for type_ in types:
+            stem = next((name for name in self.op.outputs if name), kind.lower())
+            outputs.append(self.graph.add_value(Value(self.graph.fresh(f"{stem}.{kind.lower()}"), type_.tensor_type())))
+        names = tuple(None if value is None else value.name for value in tensors)
+        self.graph.add(Op(kind, names, tuple(value.name for value in outputs), kept, (self.op.origin,)))
+        return outputs
+
+    # -- movement, for free on constants -----------------------------------------------------------------------------
+
+    def transpose(self, x: Value, perm: Sequence[int]) -> Value:
+        """``x`` with its dimensions permuted (``result.shape[i] == x.shape[perm[i]]``)."""
+        order = tuple(int(axis) for axis in perm)
+        if order == tuple(range(len(order))):
+            return x
+        if x.const is not None and x.known.quant is None:
+            return self.const(x.const.transpose(order), name=f"{x.name}.transposed")
+        result = self.emit("TRANSPOSE", x, perm=order)
+        if x.holds is not None:
+            before = x.holds.perm or tuple(range(len(order)))
+            result.holds = Provenance(x.holds.name, tuple(before[axis] for axis in order))
+        return result
+
+    def reshape(self, x: Value, shape: Sequence[int]) -> Value:
+        """``x`` with the same elements in another shape."""
+        target = tuple(int(dim) for dim in shape)
+        if target == x.shape:
+            return x
+        if x.const is not None and x.known.quant is None:
+            return self.const(x.const.reshape(target), name=f"{x.name}.reshaped")
+        return self.emit("RESHAPE", x, shape=target)
+
+
+def bind_values(schema: Schema, tensors: Sequence[Value | None], attrs: dict[str, Any], dtype: Any = None) -> Bound:
+    """Bind an operation of the graph to its row.
+
+    Raises:
+        RuleError: where the row refuses it.
+    """
+    _, items = arrange(schema, tensors, attrs)
+    arguments: list[Argument | None] = []
+    float_scalar = next(
+        (v.known.dtype for v in tensors if v is not None and v.known.dtype.kind == "f"), np.dtype(np.float32)
+    )
+    for slot, item in items:
+        if item is None:
+            arguments.append(None)
+        elif isinstance(item, Value):
+            try:
+                type_ = OperandType.of(item.known)
+            except KeyError:
+                raise RuleError(f"NNAPI has no tensors of {item.known.dtype.name}, which {item.name!r} is") from None
+            arguments.append(Argument(type_, item.const))
+        else:
+            arguments.append(_attribute(schema, slot, item, float_scalar))
+    bound = bind(schema, arguments)
+    if dtype is not None and schema.types:
+        wanted = np.dtype(dtype)
+        rows = [
+            row
+            for row in schema.types
+            if _row_fits(row.codes, bound)
+            and any(
+                row.codes.get(s.name, s.code) is not None
+                and row.codes.get(s.name, s.code or OperandCode.MODEL).dtype == wanted
+                for s in schema.outputs
+            )
+        ]
+        if rows:
+            bound.row = rows[0]
+    return bound
+
+
+def bind_op(graph: Graph, op: Op) -> Bound:
+    """The bound row of an operation that is in an NNAPI-dialect graph, with its outputs' types."""
+    tensors = [None if name is None else graph[name] for name in op.inputs]
+    bound = bind_values(SCHEMAS[OperationCode[op.kind]], tensors, op.attrs)
+    bound.outputs = tuple(None if name is None else OperandType.of(graph[name].known) for name in op.outputs)
+    return bound
+
+
+def _row_fits(codes: Any, bound: Bound) -> bool:
+    return all(
+        codes.get(name, argument.type.code) == argument.type.code
+        for name, argument in bound.arguments.items()
+        if argument is not None
+    )
+
+
+def _attribute(schema: Schema, slot: Slot, item: Any, float_dtype: np.dtype[Any]) -> Argument:
+    if slot.role is Role.MODEL:
+        return Argument(OperandType(OperandCode.MODEL), item)
+    if slot.role is Role.ARRAY:
+        array = np.asarray(item, dtype=(slot.code or OperandCode.TENSOR_INT32).dtype)
+        return Argument(OperandType(slot.code or OperandCode.TENSOR_INT32, array.shape), array)
+    code = slot.code or (OperandCode.FLOAT16 if float_dtype == np.float16 else OperandCode.FLOAT32)
+    if slot.code is None and not any(row.codes.get(slot.name) == code for row in schema.types):
+        code = next((row.codes[slot.name] for row in schema.types if slot.name in row.codes), code)
+    return Argument(OperandType(code), np.asarray([item]).astype(code.dtype))
+
+
+def _declared(bound: Bound, dtype: Any, quant: Quantization | None, index: int) -> OperandType | None:
+    """A declared output type that carries the caller's dtype and quantization."""
+    slot = bound.schema.outputs[min(index, len(bound.schema.outputs) - 1)]
+    code = slot.code or bound.row.codes.get(slot.name)
+    if dtype is not None:
+        return OperandType.of(TensorType(np.dtype(dtype), (), quant))
+    if code is None or quant is None:
+        return None
+    return OperandType(code, (), quant.scale, quant.zero_point)
+
+
+def _plain(value: Any) -> Any:
+    """Attributes are plain Python data, so that texts, comparison and hashing are the same everywhere."""
+    if isinstance(value, np.ndarray):
+        return tuple(map(tuple, value.tolist())) if value.ndim > 1 else tuple(np.atleast_1d(value).tolist())
+    if isinstance(value, np.generic):
+        return value.item()
+    return tuple(_plain(item) for item in value) if isinstance(value, (list, tuple)) else value

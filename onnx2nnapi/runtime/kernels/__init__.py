@@ -1,0 +1,117 @@
+"""The interpreter's kernels: one numpy function an NNAPI operation, named as it, with parameters named as its operands.
+
+A kernel is called as ``kernel(call, *variadic, **operands)``: tensors are arrays of NNAPI's element type (quantized
+ones raw codes), omitted tensors None, arrays (axes, perm …) numpy arrays, scalars Python numbers, sub-models callables that
+take and return arrays. Operands that the form lacks keep the parameter's default. It returns one array, or a tuple.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from onnx2nnapi.ir.types import Array
+from onnx2nnapi.nnapi.codes import OperationCode
+from onnx2nnapi.nnapi.types import OperandType
+
+__all__ = ["KERNELS", "Call", "Kernel", "kernel"]
+
+T = TypeVar("T")
+Kernel = Callable[..., "Array | tuple[Array | None, ...]"]
+
+
+@dataclass(slots=True)
+class Call:
+    """What a kernel knows of its operation beyond the arrays; one for each planned operation, kept from run to run.
+
+    Attributes:
+        types: of the operands by name (a variadic operand's by ``name[i]``), with the sizes of this plan.
+        outputs: output types; sizes as the schema infers them (declared ones, 0 for unknown, where only the run tells).
+        out: buffers to write into, where the plan has one of the right size (perhaps a strided view); a kernel that
+            writes elsewhere returns that array instead.
+        relaxed: float32 may be computed as float16 (the interpreter computes float32).
+        constants: names of operands whose arrays are the same in every run.
+        memo: what ``once`` and ``buffer`` remember.
+    """
+
+    types: Mapping[str, OperandType]
+    outputs: tuple[OperandType, ...]
+    out: tuple[Array | None, ...] = ()
+    relaxed: bool = False
+    constants: frozenset[str] = frozenset()
+    memo: dict[str, Any] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> OperandType:
+        return self.types[name]
+
+    @property
+    def output(self) -> OperandType:
+        """The type of the only output."""
+        return self.outputs[0]
+
+    @property
+    def target(self) -> Array | None:
+        """The buffer of the only output, if there is one."""
+        return self.out[0] if self.out else None
+
+    def once(self, key: str, make: Callable[[], T], *depends: str) -> T:
+        """``make()``, computed once when the operands that it depends on are all constant, else in every run."""
+        if not all(name in self.constants for name in depends):
+            return make()
+        if key not in self.memo:
+            self.memo[key] = make()
+        value: T = self.memo[key]
+        return value
+
+    def buffer(self, key: str, make: Callable[[], Array]) -> Array:
+        """A scratch array that lives as long as the plan; its contents are those of the last run."""
+        if key not in self.memo:
+            self.memo[key] = make()
+        array: Array = self.memo[key]
+        return array
+
+
+_kernels: dict[OperationCode, Kernel] = {}
+
+
+def kernel(*names: str) -> Callable[[Kernel], Kernel]:
+    """Register a function as the kernel of the named operations."""
+
+    def add(function: Kernel) -> Kernel:
+        for name in names:
+            code = OperationCode[name]
+            if code in _kernels:
+                raise KeyError(f"{name} has two kernels")
+            _kernels[code] = function
+        return function
+
+    return add
+
+
+class _Kernels(Mapping[OperationCode, Kernel]):
+    """Kernels by operation; the families are imported when first asked for."""
+
+    _loaded = False
+
+    def _all(self) -> dict[OperationCode, Kernel]:
+        if not self._loaded:
+            from onnx2nnapi.nnapi.schema import FAMILIES
+
+            for family in FAMILIES:
+                importlib.import_module(f"{__name__}.{family}")
+            self._loaded = True
+        return _kernels
+
+    def __getitem__(self, code: OperationCode) -> Kernel:
+        return self._all()[code]
+
+    def __iter__(self) -> Iterator[OperationCode]:
+        return iter(sorted(self._all()))
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+
+KERNELS: Mapping[OperationCode, Kernel] = _Kernels()
