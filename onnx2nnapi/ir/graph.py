@@ -222,6 +222,10 @@ class Graph:
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
+    def become(self, other: Graph) -> None:
+        """Take over everything of ``other``, which must not be used any more; how a pass swaps in a rebuilt graph."""
+        self.__dict__.update(other.__dict__)
+
     def __getitem__(self, name: str) -> Value:
         return self.values[name]
 

@@ -7,14 +7,15 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from onnx2nnapi.errors import FeatureLevelError, UnsupportedForm
+from onnx2nnapi.errors import FeatureLevelError, InternalError, UnsupportedForm
 from onnx2nnapi.ir.graph import Graph, Op, Provenance, Value
-from onnx2nnapi.ir.types import Array, LazyArray, Quantization, Scalar, TensorType
+from onnx2nnapi.ir.types import Array, LazyArray, Quantization, Scalar, Shape, TensorType
 from onnx2nnapi.nnapi.codes import OperandCode, OperationCode
 from onnx2nnapi.nnapi.rules import Argument, Bound, RuleError, UnknownValue, arrange, bind, level_of, output_types
 from onnx2nnapi.nnapi.schema import SCHEMAS, Role, Schema, Slot
 from onnx2nnapi.nnapi.types import OperandType
 from onnx2nnapi.options import Options
+from onnx2nnapi.passes.element_types import nnapi_constant
 
 __all__ = ["Builder", "bind_op"]
 
@@ -28,25 +29,56 @@ class Builder:
     Attributes:
         graph: the graph that is being built.
         options: the conversion's options.
+        source: the ONNX graph, for the types that the node at hand has there.
         op: the ONNX node at hand; what it emits carries its origin.
+        env: the values of the new graph by ONNX name.
     """
 
-    def __init__(self, graph: Graph, options: Options) -> None:
+    def __init__(self, graph: Graph, options: Options, source: Graph | None = None) -> None:
         self.graph = graph
         self.options = options
+        self.source = source if source is not None else Graph("onnx")
         self.op = Op("", (), ())
-        self._env: dict[str, Value] = {}  # ONNX value name -> value of the new graph
+        self.env: dict[str, Value] = {}
 
     # -- what the node reads -----------------------------------------------------------------------------------------
 
+    def value(self, name: str) -> Value:
+        """What stands for an ONNX tensor in the new graph; constants come over when they are first asked for."""
+        if name not in self.env:
+            const = self.source[name].const
+            if const is None:
+                raise InternalError(f"tensor {name!r} is read before it is made", where=self.op.origin)
+            array, type_ = nnapi_constant(const, self.options, f"constant {name!r}")
+            self.env[name] = self.graph.constant(name, array, type_, Provenance(name))
+        return self.env[name]
+
     def inputs(self, op: Op) -> list[Value]:
         """The node's inputs in the new graph; a rule that allows omitted ones asks ``optional_input``."""
-        return [self._env[name] for name in op.inputs if name is not None]
+        return [self.value(name) for name in op.inputs if name is not None]
 
     def optional_input(self, op: Op, index: int) -> Value | None:
         """Input ``index``, or None where the node omits it."""
         name = op.inputs[index] if index < len(op.inputs) else None
-        return None if name is None else self._env[name]
+        return None if name is None else self.value(name)
+
+    def in_type(self, op: Op, index: int = 0) -> TensorType:
+        """The ONNX type of input ``index``: rank 0 is rank 0 there, and int64 int64."""
+        name = op.inputs[index]
+        if name is None:
+            raise InternalError(f"input {index} is omitted", where=op.origin)
+        return self.source[name].known
+
+    def out_type(self, op: Op, index: int = 0) -> TensorType:
+        """The ONNX type of output ``index``."""
+        name = op.outputs[index]
+        if name is None:
+            raise InternalError(f"output {index} is not wanted", where=op.origin)
+        return self.source[name].known
+
+    def out_shape(self, op: Op, index: int = 0) -> Shape:
+        """The shape of output ``index`` in the new graph: (1,) for rank 0."""
+        return self.out_type(op, index).shape or (1,)
 
     def constant(self, value: Value | None, what: str) -> Array:
         """The array of a constant input; a refusal that names ``what`` where it is none."""
