@@ -14,7 +14,7 @@ CHECKOUT = pathlib.Path(__file__).resolve().parent.parent
 PACKAGE = CHECKOUT / "onnx2nnapi"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
-# A module imports from the lines above its own, and from its own part; the parts of one line know nothing of each other.
+# A module imports from the lines above its own and from its own part; the parts of one line know nothing of each other.
 LAYERS = [
     ["errors"],
     ["options"],
