@@ -136,6 +136,11 @@ class LazyArray:
     def nbytes(self) -> int:
         return self.size * self.dtype.itemsize
 
+    @property
+    def is_verbatim(self) -> bool:
+        """Whether the bytes are those of the source, in their order."""
+        return all(label.startswith("reshape[") for label, _ in self.steps)
+
     def numpy(self) -> Array:
         """The value; large ones should be asked for once, by whoever writes them."""
         array = self.source.read()
