@@ -87,7 +87,7 @@ class QdqWriter(Writer):
     """
 
     def __init__(self, name: str) -> None:
-        super().__init__(name)
+        super().__init__(name, opset=19)  # the oldest whose DequantizeLinear onnx.reference has
         self._quantized: dict[str, tuple[str, float]] = {}
 
     def op(self, op_type: str, *inputs: str, **settings: Any) -> str:

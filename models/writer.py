@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, DTypeLike
 from onnx import TensorProto, helper, numpy_helper
 
 OPSET = 17
-IR_VERSION = 8
 
 
 class Writer:
@@ -75,7 +74,8 @@ class Writer:
         values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in outputs.items()]
         graph = helper.make_graph(self.nodes, self.name, self.inputs, values, self.initializers)
         opsets = [helper.make_opsetid("", self.opset)]
-        return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="onnx2nnapi models")
+        version = helper.find_min_ir_version_for(opsets)
+        return helper.make_model(graph, opset_imports=opsets, ir_version=version, producer_name="onnx2nnapi models")
 
     def save(self, path: str | os.PathLike[str], outputs: dict[str, Sequence[int | str]]) -> None:
         """Check the model and write it to `path`."""
