@@ -111,9 +111,11 @@ def array(
     return Slot(name, Role.ARRAY, code, default, omittable=omittable, constant=constant)
 
 
-def scalar(name: str, code: OperandCode | None = OperandCode.INT32, *, default: object = REQUIRED) -> Slot:
+def scalar(
+    name: str, code: OperandCode | None = OperandCode.INT32, *, default: object = REQUIRED, since: int = 1
+) -> Slot:
     """A scalar operand that is always written. ``code`` None: the type row says which."""
-    return Slot(name, Role.SCALAR, code, default)
+    return Slot(name, Role.SCALAR, code, default, since=since)
 
 
 def optional(
@@ -248,29 +250,41 @@ class Elementwise:
 
 @dataclass(frozen=True, slots=True)
 class AxisAttr:
-    """Passes any permutation, when attribute ``name`` (one dimension) is mapped.
+    """Passes any permutation of ``input`` (or of every variadic input), when attribute ``name`` (a dimension) is mapped.
 
-    ``keeps`` names a BOOL that decides whether the dimension stays in the output; None: it stays; ``drops``: it goes.
+    ``keeps`` names a BOOL that decides whether the dimension stays in the output; None: it stays; ``drops``: it goes;
+    ``inserts``: the dimension is one of the output's only. Where the output's rank is another than these say (GATHER
+    by indices that are no vector), no permutation passes.
     """
 
     name: str
     drops: bool = False
     keeps: str | None = None
+    inserts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class AxesAttr:
-    """Passes any permutation, when attribute ``name`` (a list of dimensions) is mapped; ``keeps`` as in AxisAttr."""
+    """Passes any permutation, when attribute ``name`` (a list of dimensions) is mapped; the rest as in AxisAttr.
+
+    Where the operation names no dimensions (SQUEEZE of all that are 1), no permutation passes.
+    """
 
     name: str
     keeps: str | None = None
+    drops: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PermutesAttr:
-    """Passes any permutation, when the attributes ``names`` (an entry, or a row, for each dimension) are permuted."""
+    """Passes any permutation, when the attributes ``names`` (an entry, or a row, for each dimension) are permuted.
+
+    ``masks`` are integers with a bit for each dimension; those of ``dropped`` say which dimensions go.
+    """
 
     names: tuple[str, ...]
+    masks: tuple[str, ...] = ()
+    dropped: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,9 +359,12 @@ FAMILIES = (
     "elementwise",
     "activation",
     "convolution",
+    "matmul",
     "pooling",
     "reduction",
     "movement",
+    "selection",
+    "blocks",
     "quantization",
     "normalization",
     "resize",
