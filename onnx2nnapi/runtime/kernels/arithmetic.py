@@ -169,7 +169,9 @@ def rounding_divide_by_power_of_two(x: Array, exponent: Array | int) -> Array:
     """``x / 2^exponent`` of integers, ties away from zero."""
     mask = (np.left_shift(np.int64(1), exponent) - 1).astype(x.dtype)
     threshold = (mask >> 1) + (x < 0)
-    return (x >> np.asarray(exponent, dtype=x.dtype)) + ((x & mask) > threshold).astype(x.dtype)
+    result: Array = x >> np.asarray(exponent, dtype=x.dtype)
+    result += (x & mask) > threshold
+    return result
 
 
 def multiply_by_quantized_multiplier(x: Array, mantissa: Array | int, shift: Array | int) -> Array:
