@@ -118,8 +118,6 @@ class FileSource:
             while left:
                 chunk = source.read(min(left, _CHUNK))
                 if not chunk:
-                    raise InvalidModelError(
-                        "was cut while it was read", where=f"external data file {self.file.name!r}"
-                    )
+                    raise InvalidModelError("was cut while it was read", where=f"external data file {self.file.name!r}")
                 target.write(chunk)
                 left -= len(chunk)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from onnx2nnapi.errors import InvalidModelError
 from onnx2nnapi.ir.types import Array, LazyArray
 from onnx2nnapi.nnapi.codes import OEM_SCALAR, OperandCode, OperationCode
+from onnx2nnapi.nnapi.description import Entry, as_list
 from onnx2nnapi.nnapi.types import ChannelQuant, OperandType
 
 __all__ = ["Lifetime", "Model", "Operand", "Operation", "Subgraph"]
@@ -39,6 +40,7 @@ class Operand:
         value: of a CONSTANT: an array of the operand's shape (scalars: one element), or a LazyArray.
         subgraph: of a SUBGRAPH: index into ``Model.subgraphs``.
         name: the ONNX tensor that it holds, where there is one.
+        perm: from that tensor's dimensions to the operand's; () where they are the same.
     """
 
     type: OperandType
@@ -46,6 +48,7 @@ class Operand:
     value: Array | LazyArray | None = None
     subgraph: int | None = None
     name: str | None = None
+    perm: tuple[int, ...] = ()
 
     def array(self) -> Array:
         """A constant's value; lazy ones are computed now."""
@@ -101,16 +104,23 @@ class Model:
         yield self.main
         yield from self.subgraphs
 
-    def to_dict(self, *, values: bool = True) -> dict[str, Any]:
-        """The model's description (docs/format.md); without ``values`` the constants' values are left out."""
+    def to_dict(self, *, values: bool = True, tensors: Callable[[Operand], str | None] | None = None) -> dict[str, Any]:
+        """The model's description (docs/format.md).
+
+        Args:
+            values: whether to write the constants' values.
+            tensors: names the tensor of a file that holds a constant's value in its stead, None for none.
+        """
         return {
-            "main": _graph_to_dict(self.main, values),
-            "subgraphs": [_graph_to_dict(graph, values) for graph in self.subgraphs],
+            "main": _graph_to_dict(self.main, values, tensors),
+            "subgraphs": [_graph_to_dict(graph, values, tensors) for graph in self.subgraphs],
             "relaxed": self.relaxed,
         }
 
     @classmethod
-    def from_dict(cls, description: Mapping[str, Any], *, tensors: Mapping[str, Array] | None = None) -> Model:
+    def from_dict(
+        cls, description: Mapping[str, Any], *, tensors: Mapping[str, Array | LazyArray] | None = None
+    ) -> Model:
         """The model that a description describes; ``tensors`` holds the arrays that its "tensor" entries name.
 
         The form is checked here (types, index ranges, lengths of constants), NNAPI's rules by ``validate``.
@@ -118,22 +128,22 @@ class Model:
         Raises:
             InvalidModelError: naming the entry that is malformed.
         """
-        entry = _Entry(description, "model")
-        count = len(_list(entry.get("subgraphs", []), "subgraphs"))
+        entry = Entry(description, "model")
+        count = len(as_list(entry.get("subgraphs", []), "subgraphs"))
         graphs = [
-            _graph_from_dict(_Entry(graph, f"subgraphs[{index}]"), count, tensors or {})
+            _graph_from_dict(Entry(graph, f"subgraphs[{index}]"), count, tensors or {})
             for index, graph in enumerate(entry.get("subgraphs", []))
         ]
-        main = _graph_from_dict(_Entry(entry["main"], "main"), count, tensors or {})
+        main = _graph_from_dict(Entry(entry["main"], "main"), count, tensors or {})
         return cls(main, tuple(graphs), entry.boolean("relaxed", default=False))
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 
-def _graph_to_dict(graph: Subgraph, values: bool) -> dict[str, Any]:
+def _graph_to_dict(graph: Subgraph, values: bool, tensors: Callable[[Operand], str | None] | None) -> dict[str, Any]:
     return {
-        "operands": [_operand_to_dict(operand, values) for operand in graph.operands],
+        "operands": [_operand_to_dict(operand, values, tensors) for operand in graph.operands],
         "operations": [
             {"op": op.code.name, "inputs": list(op.inputs), "outputs": list(op.outputs)}
             | ({"origin": list(op.origin)} if op.origin else {})
@@ -144,7 +154,7 @@ def _graph_to_dict(graph: Subgraph, values: bool) -> dict[str, Any]:
     }
 
 
-def _operand_to_dict(operand: Operand, values: bool) -> dict[str, Any]:
+def _operand_to_dict(operand: Operand, values: bool, tensors: Callable[[Operand], str | None] | None) -> dict[str, Any]:
     type_ = operand.type
     entry: dict[str, Any] = {
         "type": "SUBGRAPH" if type_.code is OperandCode.MODEL else type_.code.name,
@@ -162,7 +172,11 @@ def _operand_to_dict(operand: Operand, values: bool) -> dict[str, Any]:
         entry["subgraph"] = operand.subgraph
     if operand.name is not None:
         entry["name"] = operand.name
-    if values and operand.value is not None:
+    if operand.perm:
+        entry["perm"] = list(operand.perm)
+    if operand.value is not None and tensors is not None and (tensor := tensors(operand)) is not None:
+        entry["tensor"] = tensor
+    elif values and operand.value is not None:
         entry["value"] = value_to_list(operand.array())
     return entry
 
@@ -183,83 +197,22 @@ def value_to_list(array: Array) -> list[Any]:
 MAX_ELEMENTS = 2**32  # NNAPI counts bytes in 32 bits; larger products are refused before anything is allocated
 
 
-class _Entry:
-    """A JSON object that is read with its types checked; ``where`` is its place in the description."""
-
-    def __init__(self, data: object, where: str) -> None:
-        if not isinstance(data, Mapping):
-            raise InvalidModelError(f"must be an object, not {type(data).__name__}", where=where)
-        self.data = data
-        self.where = where
-
-    def __getitem__(self, key: str) -> Any:
-        if key not in self.data:
-            raise InvalidModelError(f"lacks {key!r}", where=self.where)
-        return self.data[key]
-
-    def get(self, key: str, default: Any) -> Any:
-        return self.data.get(key, default)
-
-    def boolean(self, key: str, *, default: bool) -> bool:
-        value = self.get(key, default)
-        if not isinstance(value, bool):
-            raise InvalidModelError(f"{key!r} must be true or false, not {value!r:.40}", where=self.where)
-        return value
-
-    def integer(self, key: str, low: int, high: int, default: int | None = None) -> int:
-        value = self[key] if default is None else self.get(key, default)
-        return _integer(value, low, high, f"{self.where}.{key}")
-
-    def number(self, key: str) -> float:
-        value = self.get(key, 0.0)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise InvalidModelError(f"{key!r} must be a finite number, not {value!r:.40}", where=self.where)
-        try:
-            return float(value)
-        except OverflowError:
-            raise InvalidModelError(f"{key!r} is out of range", where=self.where) from None
-
-    def text(self, key: str) -> str:
-        value = self[key]
-        if not isinstance(value, str):
-            raise InvalidModelError(f"{key!r} must be a string, not {value!r:.40}", where=self.where)
-        return value
-
-    def integers(self, key: str, low: int, high: int, default: list[int] | None = None) -> tuple[int, ...]:
-        value = self[key] if default is None else self.get(key, default)
-        return tuple(_integer(item, low, high, f"{self.where}.{key}") for item in _list(value, f"{self.where}.{key}"))
-
-
-def _list(value: object, where: str) -> Sequence[Any]:
-    if not isinstance(value, (list, tuple)):
-        raise InvalidModelError(f"must be a list, not {type(value).__name__}", where=where)
-    return value
-
-
-def _integer(value: object, low: int, high: int, where: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidModelError(f"must be an integer, not {value!r:.40}", where=where)
-    if not low <= value <= high:
-        raise InvalidModelError(f"{value} is out of range, it must be {low} to {high}", where=where)
-    return value
-
-
-def _graph_from_dict(entry: _Entry, subgraphs: int, tensors: Mapping[str, Array]) -> Subgraph:
+def _graph_from_dict(entry: Entry, subgraphs: int, tensors: Mapping[str, Array | LazyArray]) -> Subgraph:
     operands = tuple(
-        _operand_from_dict(_Entry(item, f"{entry.where}.operands[{index}]"), subgraphs, tensors)
-        for index, item in enumerate(_list(entry["operands"], f"{entry.where}.operands"))
+        _operand_from_dict(Entry(item, f"{entry.where}.operands[{index}]"), subgraphs, tensors)
+        for index, item in enumerate(as_list(entry["operands"], f"{entry.where}.operands"))
     )
     last = len(operands) - 1
     operations = []
-    for index, item in enumerate(_list(entry["operations"], f"{entry.where}.operations")):
-        operation = _Entry(item, f"{entry.where}.operations[{index}]")
-        origin = tuple(str(name) for name in _list(operation.get("origin", []), f"{operation.where}.origin"))
+    for index, item in enumerate(as_list(entry["operations"], f"{entry.where}.operations")):
+        operation = Entry(item, f"{entry.where}.operations[{index}]")
+        origin = tuple(str(name) for name in as_list(operation.get("origin", []), f"{operation.where}.origin"))
         inputs, outputs = operation.integers("inputs", 0, last), operation.integers("outputs", 0, last)
         operations.append(Operation(_operation_code(operation), inputs, outputs, origin))
     return Subgraph(operands, tuple(operations), entry.integers("inputs", 0, last), entry.integers("outputs", 0, last))
 
 
-def _operation_code(entry: _Entry) -> OperationCode:
+def _operation_code(entry: Entry) -> OperationCode:
     name = entry.text("op")
     if name in OperationCode.__members__:
         return OperationCode[name]
@@ -270,7 +223,7 @@ def _operation_code(entry: _Entry) -> OperationCode:
     raise InvalidModelError(f"NNAPI has no operation {name!r:.60}", where=entry.where)
 
 
-def _operand_code(entry: _Entry) -> OperandCode:
+def _operand_code(entry: Entry) -> OperandCode:
     name = entry.text("type")
     name = "MODEL" if name == "SUBGRAPH" else name
     if name in OperandCode.__members__:
@@ -283,7 +236,7 @@ def _operand_code(entry: _Entry) -> OperandCode:
     raise InvalidModelError(f"NNAPI has no operand type {name!r:.60}", where=entry.where)
 
 
-def _operand_from_dict(entry: _Entry, subgraphs: int, tensors: Mapping[str, Array]) -> Operand:
+def _operand_from_dict(entry: Entry, subgraphs: int, tensors: Mapping[str, Array | LazyArray]) -> Operand:
     code = _operand_code(entry)
     lifetime_name = entry.text("lifetime")
     if lifetime_name not in Lifetime.__members__:
@@ -296,10 +249,10 @@ def _operand_from_dict(entry: _Entry, subgraphs: int, tensors: Mapping[str, Arra
         )
     channels = None
     if entry.get("channel_quant", None) is not None:
-        quant = _Entry(entry["channel_quant"], f"{entry.where}.channel_quant")
+        quant = Entry(entry["channel_quant"], f"{entry.where}.channel_quant")
         scales = [
-            _Entry({"scale": scale}, quant.where).number("scale")
-            for scale in _list(quant["scales"], f"{quant.where}.scales")
+            Entry({"scale": scale}, quant.where).number("scale")
+            for scale in as_list(quant["scales"], f"{quant.where}.scales")
         ]
         channels = ChannelQuant(quant.integer("channel_dim", 0, 2**32 - 1), tuple(scales))
     type_ = OperandType(
@@ -308,10 +261,11 @@ def _operand_from_dict(entry: _Entry, subgraphs: int, tensors: Mapping[str, Arra
     name = entry.text("name") if entry.get("name", None) is not None else None
     subgraph = entry.integer("subgraph", 0, subgraphs - 1) if lifetime is Lifetime.SUBGRAPH else None
     value = _value_from_dict(entry, type_, tensors) if lifetime is Lifetime.CONSTANT else None
-    return Operand(type_, lifetime, value, subgraph, name)
+    perm = entry.integers("perm", 0, 2**31 - 1, default=[])
+    return Operand(type_, lifetime, value, subgraph, name, perm)
 
 
-def _value_from_dict(entry: _Entry, type_: OperandType, tensors: Mapping[str, Array]) -> Array:
+def _value_from_dict(entry: Entry, type_: OperandType, tensors: Mapping[str, Array | LazyArray]) -> Array | LazyArray:
     if type_.code is OperandCode.MODEL:
         raise InvalidModelError("a sub-model is no constant", where=entry.where)
     count = type_.size if type_.code.is_tensor else 1
@@ -325,7 +279,7 @@ def _value_from_dict(entry: _Entry, type_: OperandType, tensors: Mapping[str, Ar
                 f"tensor {key!r:.60} is {array.dtype}{list(array.shape)}, not {type_}", where=entry.where
             )
         return array.reshape(type_.shape if type_.code.is_tensor else (1,))
-    items = _list(entry["value"], f"{entry.where}.value")
+    items = as_list(entry["value"], f"{entry.where}.value")
     if len(items) != count:
         raise InvalidModelError(f"has {len(items)} values, its type {type_} needs {count}", where=entry.where)
     try:

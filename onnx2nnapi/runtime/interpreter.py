@@ -68,7 +68,9 @@ class _GraphRunner:
             raise FeedError(f"the model has {len(graph.inputs)} inputs, {len(inputs)} are given")
         types = {index: operand.type for index, operand in enumerate(graph.operands)}
         values: Values = {
-            index: operand.array() for index, operand in enumerate(graph.operands) if operand.lifetime is Lifetime.CONSTANT
+            index: operand.array()
+            for index, operand in enumerate(graph.operands)
+            if operand.lifetime is Lifetime.CONSTANT
         }
         for position, (index, array) in enumerate(zip(graph.inputs, inputs, strict=True)):
             values[index] = fed = feed(graph.operands[index], array, position)
@@ -84,9 +86,7 @@ class _GraphRunner:
             raise InvalidModelError("nothing computes it", where=_operand_name(self.graph, index))
         return value
 
-    def _step(
-        self, operation: Operation, memo: dict[str, Any], types: dict[int, OperandType], values: Values
-    ) -> None:
+    def _step(self, operation: Operation, memo: dict[str, Any], types: dict[int, OperandType], values: Values) -> None:
         graph = self.graph
         schema = schema_of(operation)
         declared = [graph.operands[index].type for index in operation.outputs]
@@ -99,7 +99,11 @@ class _GraphRunner:
         except UnknownValue:
             computed = tuple(declared)
         call = Call(
-            _named_types(bound), computed, relaxed=self.model.relaxed, constants=self._constants(operation, bound), memo=memo
+            _named_types(bound),
+            computed,
+            relaxed=self.model.relaxed,
+            constants=self._constants(operation, bound),
+            memo=memo,
         )
         result = run_kernel(graph, operation, call, *self._operands(operation, bound, values))
         for index, array, type_ in zip(operation.outputs, result, computed, strict=False):
