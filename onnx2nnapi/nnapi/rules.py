@@ -93,6 +93,13 @@ class Bound:
         value = argument.value
         return np.asarray(value.numpy() if hasattr(value, "numpy") else value)
 
+    def operand_types(self) -> dict[str, OperandType]:
+        """The types of the present operands by name, a variadic one's by ``name[i]``."""
+        types = {name: argument.type for name, argument in self.arguments.items() if argument is not None}
+        variadic = next((slot.name for slot in self.slots if slot.variadic), "")
+        types.update((f"{variadic}[{index}]", argument.type) for index, argument in enumerate(self.variadic))
+        return types
+
     def _forms(self) -> Iterable[Form]:
         return (self.form, *(form for form in self.schema.forms if form is not self.form))
 
