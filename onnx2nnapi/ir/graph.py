@@ -210,8 +210,11 @@ class Graph:
         self._connect(op)
 
     def replace_uses(self, old: str, new: str, *, outputs: bool = False) -> None:
-        """Let every reader of ``old`` read ``new``; with ``outputs`` the graph's outputs too."""
+        """Let every reader of ``old`` read ``new``, subgraphs included; with ``outputs`` the graph's outputs too."""
         for op in self.readers(old):
+            for subgraph in op.subgraphs.values():
+                if old in subgraph.free:
+                    subgraph.replace_uses(old, new, outputs=True)
             self.rewire(op, inputs=[new if name == old else name for name in op.inputs])
         if outputs:
             self.outputs = [new if name == old else name for name in self.outputs]
@@ -234,6 +237,8 @@ class Graph:
 
     def readers(self, name: str) -> list[Op]:
         """The operations that read a value, in the graph's insertion order."""
+        if name not in self._dag:  # a subgraph's output that is a value of the enclosing graph
+            return []
         return sorted(self._dag.successors(name), key=self._rank.__getitem__)
 
     def uses(self, name: str) -> int:

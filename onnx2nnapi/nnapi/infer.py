@@ -16,8 +16,21 @@ from onnx2nnapi.nnapi.types import OperandType
 __all__ = ["bind_op", "bind_values"]
 
 
-def bind_values(schema: Schema, tensors: Sequence[Value | None], attrs: Mapping[str, Any], dtype: Any = None) -> Bound:
+def bind_values(
+    schema: Schema,
+    tensors: Sequence[Value | None],
+    attrs: Mapping[str, Any],
+    dtype: Any = None,
+    outputs: Sequence[OperandType | None] = (),
+) -> Bound:
     """Bind an operation of the graph to its row.
+
+    Args:
+        schema: the row.
+        tensors: its data operands in order.
+        attrs: every other operand by name.
+        dtype: element type of the output, where it is to choose between type rows.
+        outputs: declared output types, where they are known.
 
     Raises:
         RuleError: where the row refuses it.
@@ -38,7 +51,7 @@ def bind_values(schema: Schema, tensors: Sequence[Value | None], attrs: Mapping[
             arguments.append(Argument(type_, item.const))
         else:
             arguments.append(_attribute(schema, slot, item, float_scalar))
-    bound = bind(schema, arguments)
+    bound = bind(schema, arguments, outputs)
     if dtype is not None and schema.types:
         wanted = np.dtype(dtype)
         rows = [
@@ -57,11 +70,14 @@ def bind_values(schema: Schema, tensors: Sequence[Value | None], attrs: Mapping[
 
 
 def bind_op(graph: Graph, op: Op) -> Bound:
-    """The bound row of an operation that is in an NNAPI-dialect graph, with its outputs' types."""
+    """The bound row of an operation that is in an NNAPI-dialect graph, with its outputs' types.
+
+    Raises:
+        RuleError: where the row refuses it.
+    """
     tensors = [None if name is None else graph[name] for name in op.inputs]
-    bound = bind_values(SCHEMAS[OperationCode[op.kind]], tensors, op.attrs)
-    bound.outputs = tuple(None if name is None else OperandType.of(graph[name].known) for name in op.outputs)
-    return bound
+    outputs = [None if name is None else OperandType.of(graph[name].known) for name in op.outputs]
+    return bind_values(SCHEMAS[OperationCode[op.kind]], tensors, op.attrs, outputs=outputs)
 
 
 def _row_fits(codes: Any, bound: Bound) -> bool:

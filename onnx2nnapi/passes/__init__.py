@@ -1,0 +1,34 @@
+"""The passes, from the frontend's graph to the one that lower emits, in order and with the reason for each place.
+
+A pass is ``def verb_noun(graph, options) -> bool`` (True = changed): idempotent, deterministic, without globals. It
+keeps the interface, and the Origin of every operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from onnx2nnapi.ir.graph import Graph
+from onnx2nnapi.options import Options
+from onnx2nnapi.passes.check_dialect import check_levels
+from onnx2nnapi.passes.eliminate_common import eliminate_common
+from onnx2nnapi.passes.eliminate_dead import eliminate_dead
+from onnx2nnapi.passes.fold_constants import fold_constants
+from onnx2nnapi.passes.fuse_activations import fuse_activations
+from onnx2nnapi.passes.legalize.driver import legalize
+
+__all__ = ["PIPELINE", "Pass"]
+
+Pass = Callable[[Graph, Options], bool]
+
+PIPELINE: tuple[Pass, ...] = (
+    fold_constants,  # first: what the passes and rules below want constant is constant then
+    eliminate_dead,  # before legalize: what nobody needs is not refused
+    legalize,  # the dialect changes here; everything before speaks ONNX, everything after NNAPI
+    fold_constants,  # what the rules computed from constants
+    eliminate_common,  # before layout: several readers of one tensor share one bracketing transpose
+    check_levels,  # after layout, which removes what the target may lack
+    fuse_activations,  # after layout: no transpose stands between an operation and its activation any more
+    eliminate_common,  # layout and fusion make operations equal
+    eliminate_dead,  # last: what the passes above left without readers
+)
