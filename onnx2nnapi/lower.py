@@ -1,7 +1,8 @@
 """Graph of the NNAPI dialect → Program: operands and operations in order, and a border that NNAPI accepts.
 
-The schema table knows what an operation's operands are; nothing here knows any operation. NNAPI has no outputs that are
-inputs, constants or repeated, no models without inputs, and no tensors of zero size: the program's interface takes these.
+The schema table knows what an operation's operands are; nothing here knows any operation. NNAPI has no outputs that
+are inputs, constants or repeated, no models without inputs, and no tensors of zero size: the program's interface takes
+these.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def lower(
     Args:
         graph: of the NNAPI dialect, with an interface.
         options: of the conversion.
-        metadata, sources: the program's.
+        metadata: strings that are saved with the program.
+        sources: files that the model was read from.
 
     Raises:
         FeatureLevelError: the model as a whole needs more than the target's level.
@@ -57,7 +59,7 @@ def lower(
     )
     tensors = tuple(dict.fromkeys(port.tensor for port in outputs if port.tensor is not None))
     inputs = tuple(
-        _port(port, tensor=name if tensors and graph.readers(name) else None)
+        _port(port, tensor=name if tensors and graph[name].known.size and graph.readers(name) else None)
         for name, port in zip(graph.inputs, graph.interface.inputs, strict=True)
     )
     segments: tuple[Segment, ...] = ()
@@ -98,9 +100,8 @@ def _output(graph: Graph, name: str, port: OnnxPort, fixed: dict[str, Array]) ->
     value = graph[name]
     if port.type.size == 0:
         return _port(port, constant=np.zeros(port.type.shape, _carried(port)))
-    if name in fixed or value.const is not None:
-        const = LazyArray.of(fixed[name]) if name in fixed else value.const
-        assert const is not None
+    const = LazyArray.of(fixed[name]) if name in fixed else value.const
+    if const is not None:
         return _port(port, constant=const.astype(_carried(port)).reshape(port.type.shape))
     if name in graph.inputs:
         return _port(port, source=graph.interface.inputs[graph.inputs.index(name)].name)  # type: ignore[union-attr]

@@ -31,8 +31,9 @@ class Interpreter:
         model: a valid model (``nnapi.validate``).
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, *, profile: bool = False) -> None:
         self.model = model
+        self.profile = profile
         self._graphs = {id(graph): _GraphRunner(graph, model, self._submodel) for graph in model.graphs}
 
     def run(self, inputs: Sequence[Array | None]) -> list[Array]:
