@@ -1,0 +1,218 @@
+"""Executions: setting inputs and outputs, the four ways to compute, shapes and durations afterwards."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from onnx2nnapi.errors import DeviceError
+from onnx2nnapi.ir.types import Array
+from onnx2nnapi.nnapi.codes import DurationCode, ResultCode
+from onnx2nnapi.nnapi.types import OperandType
+from onnx2nnapi.runtime.compilation import Compilation, nanoseconds
+from onnx2nnapi.runtime.diagnosis import explain_result
+from onnx2nnapi.runtime.handles import Handle
+from onnx2nnapi.runtime.library import Library
+from onnx2nnapi.runtime.memory import Memory
+from onnx2nnapi.runtime.model_builder import operand_type
+
+__all__ = ["MODES", "Burst", "Execution", "Mode", "RunOptions"]
+
+Mode: TypeAlias = Literal["sync", "async", "burst", "fenced"]
+MODES: dict[Mode, str] = {
+    "sync": "ANeuralNetworksExecution_compute",
+    "async": "ANeuralNetworksExecution_startCompute",
+    "burst": "ANeuralNetworksExecution_burstCompute",
+    "fenced": "ANeuralNetworksExecution_startComputeWithDependencies",
+}
+_NO_DURATION = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How to run.
+
+    Attributes:
+        mode: sync (feature level 3), async, burst (3) or fenced (4).
+        timeout: seconds that a run may take (feature level 4, one chosen device).
+        loop_timeout: seconds that a WHILE loop may take (feature level 4).
+        measure: ask for durations on the hardware and in the driver (feature level 3, one chosen device).
+        padding: hand over buffers that are longer than their tensors (feature level 5).
+    """
+
+    mode: Mode = "sync"
+    timeout: float | None = None
+    loop_timeout: float | None = None
+    measure: bool = False
+    padding: bool = False
+
+
+class Burst(Handle):
+    """An ANeuralNetworksBurst: for runs that follow each other quickly, one at a time."""
+
+    __slots__ = ()
+
+    def __init__(self, library: Library, compilation: Compilation) -> None:
+        pointer = library.create("ANeuralNetworksBurst_create", compilation.pointer)
+        super().__init__(library, "ANeuralNetworksBurst_free", pointer, (compilation,))
+
+
+class Execution(Handle):
+    """An ANeuralNetworksExecution.
+
+    Args:
+        library: NNAPI.
+        compilation: what to run.
+        options: how.
+        reusable: whether it may compute more than once (feature level 5).
+        burst: for mode "burst".
+    """
+
+    __slots__ = ("_arguments", "_burst", "_library", "_options")
+
+    def __init__(
+        self,
+        library: Library,
+        compilation: Compilation,
+        options: RunOptions,
+        *,
+        reusable: bool = False,
+        burst: Burst | None = None,
+    ) -> None:
+        pointer = library.create("ANeuralNetworksExecution_create", compilation.pointer)
+        needs: tuple[Handle, ...] = (compilation,) if burst is None else (compilation, burst)
+        super().__init__(library, "ANeuralNetworksExecution_free", pointer, needs)
+        self._library = library
+        self._options = options
+        self._burst = burst
+        self._arguments: list[Array | Memory] = []  # what NNAPI points into
+        try:
+            self._configure(options, reusable)
+        except BaseException:
+            self.close()
+            raise
+
+    def _configure(self, options: RunOptions, reusable: bool) -> None:
+        def call(name: str, value: int | bool | None) -> None:
+            self._library.call(f"ANeuralNetworksExecution_{name}", self.pointer, value)
+
+        if reusable:
+            call("setReusable", True)
+        if options.padding:
+            call("enableInputAndOutputPadding", True)
+        if options.measure:
+            call("setMeasureTiming", True)
+        if options.timeout is not None:
+            call("setTimeout", nanoseconds(options.timeout, "the timeout"))
+        if options.loop_timeout is not None:
+            call("setLoopTimeout", nanoseconds(options.loop_timeout, "the loop timeout"))
+
+    def close(self) -> None:
+        """Free it, then let go of the buffers."""
+        super().close()
+        for argument in self._arguments:
+            if isinstance(argument, Memory):
+                argument.unuse()
+        self._arguments = []
+
+    def set_input(self, index: int, type_: OperandType, value: Array | Memory | None, length: int = 0) -> None:
+        """Input ``index`` is ``value`` (None: omitted), of ``length`` bytes with padding (0: the array's own size)."""
+        self._set("Input", index, type_, value, length)
+
+    def set_output(self, index: int, type_: OperandType, value: Array | Memory, length: int = 0) -> None:
+        """Output ``index`` goes into ``value``; a uint8 array takes an output of unknown shape."""
+        self._set("Output", index, type_, value, length)
+
+    def _set(self, kind: str, index: int, type_: OperandType, value: Array | Memory | None, length: int) -> None:
+        name = f"ANeuralNetworksExecution_set{kind}"
+        where = f"{kind.lower()} {index}"
+        if value is None:
+            self._library.call(name, self.pointer, index, None, None, 0, where=where)
+            return
+        if isinstance(value, Memory):
+            if value.pointer is None:
+                raise DeviceError("the memory is closed", where=where)
+            value.use()
+            self._arguments.append(value)
+            size = 0 if value.whole else length or type_.nbytes
+            self._library.call(f"{name}FromMemory", self.pointer, index, None, value.pointer, 0, size, where=where)
+            return
+        self._arguments.append(value)
+        # Only sizes that the model left open are told again.
+        told = None if type_.is_specified or kind == "Output" else operand_type(type_, value.shape)
+        self._library.call(name, self.pointer, index, told, value.ctypes.data, length or value.nbytes, where=where)
+
+    def launcher(self) -> Callable[[], int]:
+        """A function that computes once and answers the ResultCode, with as little around the C calls as can be.
+
+        A result that means that the computation did not start is a DeviceError at once.
+        """
+        library, mode = self._library, self._options.mode
+        handle = ctypes.c_void_p(self.pointer)
+        function = getattr(library, MODES[mode])
+        if mode == "sync":
+            return lambda: function(handle)
+        if mode == "burst":
+            burst = ctypes.c_void_p(None if self._burst is None else self._burst.pointer)
+            return lambda: function(handle, burst)
+        wait, free = library.ANeuralNetworksEvent_wait, library.ANeuralNetworksEvent_free
+        event = ctypes.c_void_p()
+        arguments = (handle, ctypes.byref(event)) if mode == "async" else (handle, None, 0, 0, ctypes.byref(event))
+
+        def launch() -> int:
+            result: int = function(*arguments)
+            if result:
+                raise explain_result(MODES[mode], result)
+            try:
+                return wait(event)  # type: ignore[no-any-return]
+            finally:
+                free(event)
+
+        return launch
+
+    def compute(self) -> bool:
+        """Compute once; whether every output was large enough.
+
+        Raises:
+            DeviceError: it failed in another way.
+        """
+        result = self.launcher()()
+        if result not in (ResultCode.NO_ERROR, ResultCode.OUTPUT_INSUFFICIENT_SIZE):
+            raise explain_result(self.waits_in, result)
+        return result == ResultCode.NO_ERROR
+
+    @property
+    def waits_in(self) -> str:
+        """The C function whose result is the computation's."""
+        return MODES[self._options.mode] if self._options.mode in ("sync", "burst") else "ANeuralNetworksEvent_wait"
+
+    def output_shape(self, index: int) -> tuple[int, ...]:
+        """The shape of output ``index`` in the latest computation, also when its buffer was too small."""
+        rank = ctypes.c_uint32()
+        self._query("Rank", index, rank)
+        if not rank.value:
+            return ()
+        sizes = (ctypes.c_uint32 * rank.value)()
+        self._query("Dimensions", index, sizes)
+        return tuple(sizes)
+
+    def _query(self, what: str, index: int, target: ctypes.Array[ctypes.c_uint32] | ctypes.c_uint32) -> None:
+        name = f"ANeuralNetworksExecution_getOutputOperand{what}"
+        pointer = ctypes.cast(ctypes.byref(target), ctypes.POINTER(ctypes.c_uint32))
+        result = getattr(self._library, name)(self.pointer, index, pointer)
+        if result not in (ResultCode.NO_ERROR, ResultCode.OUTPUT_INSUFFICIENT_SIZE):
+            raise explain_result(name, result, where=f"output {index}")
+
+    def duration(self, code: DurationCode) -> int | None:
+        """Nanoseconds of the latest computation; None where the driver does not tell.
+
+        Raises:
+            DeviceError: durations were not asked for, or nothing was computed.
+        """
+        if not self._options.measure:
+            raise DeviceError("durations are told only where they were asked for", hint="set measure=True")
+        value = ctypes.c_uint64()
+        self._library.call("ANeuralNetworksExecution_getDuration", self.pointer, int(code), ctypes.byref(value))
+        return None if value.value == _NO_DURATION else value.value
