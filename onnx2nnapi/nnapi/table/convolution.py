@@ -122,7 +122,9 @@ def _filter_sizes(bound: Bound, depth: int) -> tuple[int, int, int]:
     return outputs, height, width
 
 
-def _slide(bound: Bound, sizes: tuple[int, int, int], filters: tuple[int, int], channels: int, dilated: bool) -> tuple[Shape]:
+def _slide(
+    bound: Bound, sizes: tuple[int, int, int], filters: tuple[int, int], channels: int, dilated: bool
+) -> tuple[Shape]:
     batch, height, width = sizes
     vertical, horizontal = windows(bound, (height, width), filters, dilated=dilated)
     return image_shape(bound, batch, places("height", vertical), places("width", horizontal), channels)

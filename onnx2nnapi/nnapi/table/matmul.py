@@ -61,9 +61,7 @@ register(
         1,
         (Form("", (tensor("input"), tensor("weights"), tensor("bias"), FUSE_CODE)),),
         (tensor("output"),),
-        type_rows(
-            "input weights bias output", ("F32", 1), ("U8 U8 I32 U8", 1), ("F16", 3), ("S8 S8 I32 S8", 4)
-        ),
+        type_rows("input weights bias output", ("F32", 1), ("U8 U8 I32 U8", 1), ("F16", 3), ("S8 S8 I32 S8", 4)),
         _fully_connected,
         {"input": Rank(2, 4), "weights": Rank(2, 2), "bias": Rank(1, 1)},
         (_check_flattening, check_fuse_code, check_bias_scale("weights"), narrow_output_scale("weights")),

@@ -42,7 +42,11 @@ def _row(code: OperationCode, types: tuple[tuple[str, int], ...], doc: str) -> S
         type_rows("input output", *types),
         _pool,
         {"input": Rank(4, 4)},
-        (positive("stride_width", "stride_height", "filter_width", "filter_height"), check_fuse_code, check_padding_scheme),
+        (
+            positive("stride_width", "stride_height", "filter_width", "filter_height"),
+            check_fuse_code,
+            check_padding_scheme,
+        ),
         {"output": SameAs("input")},
         zero_sized_since=3,
         doc=doc,

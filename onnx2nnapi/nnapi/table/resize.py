@@ -24,7 +24,13 @@ def _forms(nchw: Slot) -> tuple[Form, ...]:
         Form("by size", (tensor("input"), scalar("output_width"), scalar("output_height"), nchw, *_MODES)),
         Form(
             "by scale",
-            (tensor("input"), scalar("scale_width", None, since=3), scalar("scale_height", None, since=3), nchw, *_MODES),
+            (
+                tensor("input"),
+                scalar("scale_width", None, since=3),
+                scalar("scale_height", None, since=3),
+                nchw,
+                *_MODES,
+            ),
         ),
     )
 

@@ -133,7 +133,5 @@ def places(axis: str, window: Window) -> int:
         RuleError: the filter is longer than the padded input by a stride or more. Shorter excesses give no element.
     """
     if window.padded - window.extent <= -2 * window.stride:
-        raise RuleError(
-            f"the filter's {axis} of {window.extent} is longer than the padded input's {window.padded}"
-        )
+        raise RuleError(f"the filter's {axis} of {window.extent} is longer than the padded input's {window.padded}")
     return window.places

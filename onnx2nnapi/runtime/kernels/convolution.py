@@ -1,0 +1,303 @@
+"""Kernels of the convolutions.
+
+Results are those of Android's CPU reference (cpu_operations/Conv2D.cpp, DepthwiseConv2D.cpp, GroupedConv2D.cpp,
+TransposeConv2D.cpp): float32 to rounding, float16 computed in float32, codes to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from onnx2nnapi.ir.types import Array
+from onnx2nnapi.nnapi.window import Window, transposed_padding
+from onnx2nnapi.runtime.kernels import Call, kernel
+from onnx2nnapi.runtime.kernels.products import (
+    MIN_ROWS,
+    Finish,
+    Weights,
+    blocks,
+    centred,
+    finish_of,
+    multiply,
+    multiply_rows,
+    prepare,
+    scratch,
+)
+from onnx2nnapi.runtime.kernels.sliding import (
+    bordered,
+    channels_last,
+    image_result,
+    image_windows,
+    into_layout,
+    window_view,
+)
+
+__all__: list[str] = []
+
+TILE = 4096  # elements that one step of a depthwise sum takes at most
+
+
+@kernel("CONV_2D")
+def conv_2d(
+    call: Call,
+    input: Array,
+    filter: Array,
+    bias: Array,
+    padding_left: int = 0,
+    padding_right: int = 0,
+    padding_top: int = 0,
+    padding_bottom: int = 0,
+    stride_width: int = 1,
+    stride_height: int = 1,
+    fuse_code: int = 0,
+    nchw: bool = False,
+    dilation_width: int = 1,
+    dilation_height: int = 1,
+    padding_scheme: int | None = None,
+) -> Array:
+    """Filter [out, height, width, in]."""
+    x = channels_last(input, nchw)
+    vertical, horizontal = image_windows(
+        x.shape,
+        filter.shape[1:3],
+        (stride_height, stride_width),
+        (dilation_height, dilation_width),
+        padding_scheme,
+        (padding_left, padding_right, padding_top, padding_bottom),
+    )
+    weights = prepare(call, "filter", filter, bias, lambda array: array.reshape(len(array), -1).T)
+    finish = finish_of(call, "filter", weights, bias, fuse_code)
+    out = image_result(call, nchw)
+    if out.size:
+        _convolve(call, x, weights, vertical, horizontal, finish, out)
+    return into_layout(call, out, nchw)
+
+
+@kernel("DEPTHWISE_CONV_2D")
+def depthwise_conv_2d(
+    call: Call,
+    input: Array,
+    filter: Array,
+    bias: Array,
+    padding_left: int = 0,
+    padding_right: int = 0,
+    padding_top: int = 0,
+    padding_bottom: int = 0,
+    stride_width: int = 1,
+    stride_height: int = 1,
+    depth_multiplier: int = 1,
+    fuse_code: int = 0,
+    nchw: bool = False,
+    dilation_width: int = 1,
+    dilation_height: int = 1,
+    padding_scheme: int | None = None,
+) -> Array:
+    """Filter [1, height, width, in * depth_multiplier]."""
+    x = channels_last(input, nchw)
+    vertical, horizontal = image_windows(
+        x.shape,
+        filter.shape[1:3],
+        (stride_height, stride_width),
+        (dilation_height, dilation_width),
+        padding_scheme,
+        (padding_left, padding_right, padding_top, padding_bottom),
+    )
+    weights = prepare(call, "filter", filter, bias, lambda array: array.reshape(-1, array.shape[3]))
+    finish = finish_of(call, "filter", weights, bias, fuse_code)
+    out = image_result(call, nchw)
+    if out.size:
+        _convolve_depthwise(call, x, weights, vertical, horizontal, depth_multiplier, finish, out)
+    return into_layout(call, out, nchw)
+
+
+@kernel("GROUPED_CONV_2D")
+def grouped_conv_2d(
+    call: Call,
+    input: Array,
+    filter: Array,
+    bias: Array,
+    padding_left: int = 0,
+    padding_right: int = 0,
+    padding_top: int = 0,
+    padding_bottom: int = 0,
+    stride_width: int = 1,
+    stride_height: int = 1,
+    groups: int = 1,
+    fuse_code: int = 0,
+    nchw: bool = False,
+    padding_scheme: int | None = None,
+) -> Array:
+    """Filter [out, height, width, in / groups]."""
+    x = channels_last(input, nchw)
+    vertical, horizontal = image_windows(
+        x.shape,
+        filter.shape[1:3],
+        (stride_height, stride_width),
+        (1, 1),
+        padding_scheme,
+        (padding_left, padding_right, padding_top, padding_bottom),
+    )
+    weights = prepare(call, "filter", filter, bias, lambda array: array.reshape(len(array), -1).T)
+    finish = finish_of(call, "filter", weights, bias, fuse_code)
+    out = image_result(call, nchw)
+    if out.size and filter.shape[3] == 1:
+        _convolve_depthwise(call, x, weights, vertical, horizontal, len(filter) // groups, finish, out)
+    elif out.size:
+        _convolve_groups(call, x, weights, vertical, horizontal, groups, finish, out)
+    return into_layout(call, out, nchw)
+
+
+@kernel("TRANSPOSE_CONV_2D")
+def transpose_conv_2d(
+    call: Call,
+    input: Array,
+    filter: Array,
+    bias: Array,
+    padding_left: int = 0,
+    padding_right: int = 0,
+    padding_top: int = 0,
+    padding_bottom: int = 0,
+    stride_width: int = 1,
+    stride_height: int = 1,
+    fuse_code: int = 0,
+    nchw: bool = False,
+    output_shape: Array | None = None,
+    padding_scheme: int | None = None,
+) -> Array:
+    """Filter [out, height, width, in]; the tail paddings and ``output_shape`` are in the output's size already."""
+    x = channels_last(input, nchw)
+    if output_shape is not None and padding_scheme is not None:
+        height, width = output_shape[2:] if nchw else output_shape[1:3]
+        padding_top, _ = transposed_padding(padding_scheme, int(height), filter.shape[1], stride_height)
+        padding_left, _ = transposed_padding(padding_scheme, int(width), filter.shape[2], stride_width)
+    out = image_result(call, nchw)
+    if out.size:
+        strides, heads = (stride_height, stride_width), (padding_top, padding_left)
+        _convolve_transposed(call, x, filter, bias, strides, heads, fuse_code, out)
+    return into_layout(call, out, nchw)
+
+
+# -- how -----------------------------------------------------------------------------------------------------------------
+
+
+def _bands(batch: int, rows: int, columns: int, width: int) -> Iterator[tuple[slice, slice]]:
+    """Parts of an image's batch and rows that are computed together: whole images where these are small."""
+    if batch > 1 and rows * columns < MIN_ROWS:
+        for start, stop in blocks(batch, rows * columns, width):
+            yield slice(start, stop), slice(0, rows)
+        return
+    for image in range(batch):
+        for start, stop in blocks(rows, columns, width):
+            yield slice(image, image + 1), slice(start, stop)
+
+
+def _convolve(
+    call: Call, x: Array, weights: Weights, vertical: Window, horizontal: Window, finish: Finish, out: Array
+) -> None:
+    depth, units = weights.matrix.shape
+    pointwise = depth == x.shape[3] and (vertical.stride, horizontal.stride) == (1, 1)
+    pointwise = pointwise and vertical.padded == vertical.size and horizontal.padded == horizontal.size
+    if pointwise and out.flags.c_contiguous:
+        rows = centred(x, call["input"], None if x.dtype == np.float32 else scratch(call, "centred", x.shape))
+        multiply_rows(call, rows.reshape(-1, depth), weights, finish, out.reshape(-1, units))
+        return
+    view = window_view(bordered(call, x, call["input"], vertical, horizontal), vertical, horizontal)
+    direct = out.dtype == weights.sum_dtype and out.flags.c_contiguous
+    for images, lines in _bands(*out.shape[:3], units):
+        part, windows = out[images, lines], view[images, lines]
+        rows = scratch(call, "windows", windows.shape)
+        np.copyto(rows, windows)
+        sums = part if direct else scratch(call, "sums", part.shape, weights.sum_dtype)
+        multiply(rows.reshape(-1, depth), weights, sums.reshape(-1, units))
+        finish(sums, part)
+
+
+def _convolve_groups(
+    call: Call,
+    x: Array,
+    weights: Weights,
+    vertical: Window,
+    horizontal: Window,
+    groups: int,
+    finish: Finish,
+    out: Array,
+) -> None:
+    depth, units = weights.matrix.shape
+    view = window_view(bordered(call, x, call["input"], vertical, horizontal), vertical, horizontal)
+    inputs, outputs = x.shape[3] // groups, units // groups
+    for images, lines in _bands(*out.shape[:3], units):
+        part, windows = out[images, lines], view[images, lines]
+        rows, products = scratch(call, "windows", (*windows.shape[:5], inputs)), None
+        sums = scratch(call, "sums", part.shape, weights.sum_dtype)
+        for group in range(groups):
+            np.copyto(rows, windows[..., group * inputs : (group + 1) * inputs])
+            channels = slice(group * outputs, (group + 1) * outputs)
+            products = scratch(call, "products", (*part.shape[:3], outputs), weights.sum_dtype)
+            group_weights = Weights(weights.matrix[:, channels], weights.cuts)
+            multiply(rows.reshape(-1, depth), group_weights, products.reshape(-1, outputs))
+            sums[..., channels] = products
+        finish(sums, part)
+
+
+def _convolve_depthwise(
+    call: Call,
+    x: Array,
+    weights: Weights,
+    vertical: Window,
+    horizontal: Window,
+    multiplier: int,
+    finish: Finish,
+    out: Array,
+) -> None:
+    _, units = weights.matrix.shape
+    image = bordered(call, x, call["input"], vertical, horizontal, multiplier)
+    view = window_view(image, vertical, horizontal)
+    direct = out.dtype == weights.sum_dtype and out.flags.c_contiguous
+    taps = weights.matrix.reshape(vertical.filter, horizontal.filter, units)
+    for images, lines in _bands(*out.shape[:3], units):
+        part = out[images, lines]
+        sums = part if direct else scratch(call, "sums", part.shape, weights.sum_dtype)
+        np.einsum("nhwabc,abc->nhwc", view[images, lines], taps, out=sums)
+        finish(sums, part)
+
+
+def _convolve_transposed(
+    call: Call,
+    x: Array,
+    filter: Array,
+    bias: Array,
+    strides: tuple[int, int],
+    heads: tuple[int, int],
+    fuse_code: int,
+    out: Array,
+) -> None:
+    """Each input element spreads over a window of the output: one product, then a sum over the filter's taps."""
+    units, *lengths, depth = filter.shape
+    batch, height, width, _ = x.shape
+    weights = prepare(call, "filter", filter, bias, lambda array: array.reshape(units, -1).T)
+    finish = finish_of(call, "filter", weights, bias, fuse_code)
+    dtype = weights.sum_dtype
+    spread = weights.matrix.reshape(*lengths, depth, units).astype(dtype, copy=False)
+    rows = centred(x, call["input"]).reshape(-1, depth).astype(dtype, copy=False)
+    extents = [
+        max((size - 1) * stride + length, head + result)
+        for size, stride, length, head, result in zip(
+            (height, width), strides, lengths, heads, out.shape[1:3], strict=True
+        )
+    ]
+    sums = scratch(call, "sums", (batch, *extents, units), dtype)
+    sums.fill(0.0)
+    products = scratch(call, "products", (batch, height, width, units), dtype)
+    for row in range(lengths[0]):
+        for column in range(lengths[1]):
+            np.matmul(rows, spread[row, column], out=products.reshape(-1, units))
+            target = sums[
+                :,
+                row : row + (height - 1) * strides[0] + 1 : strides[0],
+                column : column + (width - 1) * strides[1] + 1 : strides[1],
+            ]
+            target += products
+    top, left = heads
+    finish(sums[:, top : top + out.shape[1], left : left + out.shape[2]], out)

@@ -1,0 +1,3 @@
+"""Kernels of the normalizations."""
+
+from __future__ import annotations

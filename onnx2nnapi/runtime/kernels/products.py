@@ -1,0 +1,221 @@
+"""Matrix products as convolutions need them: prepared weights, exact sums of codes, then bias and activation.
+
+Codes are multiplied as float32 numbers: a sum of integers that stays below 2^24 is exact there, so sgemm gives what
+integer arithmetic would. Where the weights do not prove that bound, the depth is cut into parts that do, and the parts
+are added in float64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnx2nnapi.ir.types import Array, Shape
+from onnx2nnapi.nnapi.types import OperandType
+from onnx2nnapi.runtime.kernels import Call
+from onnx2nnapi.runtime.kernels.arithmetic import activate, code_range
+
+__all__ = [
+    "Finish",
+    "Weights",
+    "blocks",
+    "centred",
+    "finish_of",
+    "multiply",
+    "multiply_rows",
+    "output_array",
+    "prepare",
+    "scratch",
+]
+
+MIN_ROWS = 256  # BLAS packs the weights in every call, which fewer rows do not repay
+BLOCK_ELEMENTS = 1 << 17  # a block of results that is still in cache when bias and activation come
+_EXACT = 1 << 24
+
+Finish = Callable[[Array, Array], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Weights for a matrix product.
+
+    Attributes:
+        matrix: float32 [depth, units], codes less their zero point.
+        cuts: bounds along the depth between which sums of products of codes are exact in float32.
+    """
+
+    matrix: Array
+    cuts: tuple[int, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether one product does."""
+        return len(self.cuts) == 2
+
+    @property
+    def sum_dtype(self) -> type[np.generic]:
+        """What holds the sums exactly."""
+        return np.float32 if self.is_whole else np.float64
+
+
+def prepare(call: Call, name: str, weights: Array, bias: Array, arrange: Callable[[Array], Array]) -> Weights:
+    """Weights as float32 [depth, units], once where they are constant.
+
+    Args:
+        call: the operation.
+        name: the weights' operand name.
+        weights: their values or codes.
+        bias: added to the product; int32 where the weights are codes.
+        arrange: gives the matrix of the float32 array.
+    """
+
+    def make() -> Weights:
+        matrix = arrange(centred(weights, call[name]))
+        depth = matrix.shape[0]
+        return Weights(matrix, _exact_cuts(matrix, bias) if call[name].is_quantized else (0, depth))
+
+    return call.once("weights", make, name, "bias")
+
+
+def _exact_cuts(matrix: Array, bias: Array) -> tuple[int, ...]:
+    """The fewest equal parts of the depth whose sums of products with 9-bit numbers are exact in float32."""
+    depth = matrix.shape[0]
+    sizes = np.abs(matrix)
+    if 255.0 * sizes.sum(axis=0, dtype=np.float64).max(initial=0.0) + np.abs(bias.astype(np.float64)).max() < _EXACT:
+        return (0, depth)
+    # a part of 257 rows is exact whatever the weights: 255 · 255 · 257 < 2^24
+    parts = 2
+    while True:
+        cuts = tuple(depth * index // parts for index in range(parts + 1))
+        if np.add.reduceat(sizes, cuts[:-1], axis=0, dtype=np.float64).max() * 255.0 < _EXACT:
+            return cuts
+        parts += 1
+
+
+def centred(x: Array, type_: OperandType, out: Array | None = None) -> Array:
+    """Values as float32; codes less their zero point. float32 values without ``out`` are not copied."""
+    if x.dtype == np.float32:
+        if out is None:
+            return x
+        np.copyto(out, x)
+        return out
+    if x.dtype == np.float16 or type_.zero_point == 0:
+        if out is None:
+            return x.astype(np.float32)
+        np.copyto(out, x)
+        return out
+    result: Array = np.subtract(x, np.float32(type_.zero_point), out=out, dtype=np.float32)
+    return result
+
+
+def scratch(call: Call, key: str, shape: Shape, dtype: type[np.generic] = np.float32) -> Array:
+    """An array of ``shape`` in a buffer of the plan that grows as it needs to; its contents are arbitrary."""
+    size = math.prod(shape)
+    buffer = call.buffer(key, lambda: np.empty(size, dtype))
+    if buffer.size < size or buffer.dtype != dtype:
+        buffer = call.memo[key] = np.empty(size, dtype)
+    return buffer[:size].reshape(shape)
+
+
+def output_array(call: Call) -> Array:
+    """Where the result goes: the plan's buffer, which may be strided, or a new array."""
+    type_ = call.output
+    target = call.target
+    if target is not None and target.shape == type_.shape and target.dtype == type_.dtype:
+        return target
+    return np.empty(type_.shape, type_.dtype)
+
+
+# -- bias and activation -----------------------------------------------------------------------------------------------
+
+
+def finish_of(call: Call, name: str, weights: Weights, bias: Array, fuse_code: int) -> Finish:
+    """What makes results of sums: ``finish(sums, out)`` adds the bias, activates, requantizes; it overwrites the sums.
+
+    Args:
+        call: the operation; its operands ``input`` and ``name`` have the scales.
+        name: the weights' operand name.
+        weights: what the sums come from.
+        bias: of the last dimension.
+        fuse_code: the activation.
+    """
+    addend = bias.astype(weights.sum_dtype, copy=False)
+    if not call.output.is_quantized:
+
+        def finish(sums: Array, out: Array) -> None:
+            sums += addend
+            if out.dtype == sums.dtype:
+                activate(sums, fuse_code, out)
+            else:
+                np.copyto(out, activate(sums, fuse_code, sums), casting="same_kind")
+
+        return finish
+    return call.once("finish", lambda: _requantizing(call, name, addend, fuse_code), name, "bias", "fuse_code")
+
+
+def _requantizing(call: Call, name: str, addend: Array, fuse_code: int) -> Finish:
+    type_ = call.output
+    signed = type_.dtype == np.int8
+    low, high = code_range(type_, fuse_code)
+    shift = 128 if signed else 0  # the cast truncates, so it happens above zero
+    multiplier = _multiplier(call, name)
+
+    def finish(sums: Array, out: Array) -> None:
+        sums += addend
+        real = np.multiply(sums, multiplier, dtype=np.float64)
+        real += type_.zero_point + shift + 0.5
+        np.clip(real, low + shift, high + shift + 0.5, out=real)
+        codes = out.view(np.uint8)
+        np.copyto(codes, real, casting="unsafe")
+        if signed:
+            np.bitwise_xor(codes, 0x80, out=codes)
+
+    return finish
+
+
+def _multiplier(call: Call, weights: str) -> Array:
+    """Output codes for one step of the sums, one number or one for each channel.
+
+    It is larger by 2^-44 of itself, so that ties, which only dyadic scales have, round away from zero when half is
+    added and the fraction cut off; no other result is that near to a tie.
+    """
+    channels = call[weights].channel_quant
+    scales = np.float32(call[weights].scale) if channels is None else np.array(channels.scales, np.float32)
+    product = (np.float32(call["input"].scale) * scales).astype(np.float64)
+    result: Array = product / float(np.float32(call.output.scale)) * (1.0 + 2.0**-44)
+    return result
+
+
+# -- products ----------------------------------------------------------------------------------------------------------
+
+
+def multiply(rows: Array, weights: Weights, sums: Array) -> None:
+    """``rows`` [n, depth] times the weights, into ``sums`` [n, units] of ``weights.sum_dtype``."""
+    if weights.is_whole:
+        np.matmul(rows, weights.matrix, out=sums)
+        return
+    sums.fill(0.0)
+    for start, stop in zip(weights.cuts, weights.cuts[1:], strict=False):
+        sums += np.matmul(rows[:, start:stop], weights.matrix[start:stop])
+
+
+def blocks(count: int, unit: int, width: int) -> Iterator[tuple[int, int]]:
+    """Equal ranges of ``count`` items of ``unit`` rows of ``width`` results, each small enough to stay in cache."""
+    rows = max(MIN_ROWS, BLOCK_ELEMENTS // max(width, 1))
+    parts = max(1, min(count, count * unit // rows))
+    for index in range(parts):
+        yield count * index // parts, count * (index + 1) // parts
+
+
+def multiply_rows(call: Call, rows: Array, weights: Weights, finish: Finish, out: Array) -> None:
+    """``finish`` of ``rows`` [n, depth] times the weights, into ``out`` [n, units]."""
+    units = out.shape[1]
+    direct = out.dtype == weights.sum_dtype
+    for start, stop in blocks(len(rows), 1, units):
+        part = out[start:stop]
+        sums = part if direct else scratch(call, "sums", part.shape, weights.sum_dtype)
+        multiply(rows[start:stop], weights, sums)
+        finish(sums, part)
