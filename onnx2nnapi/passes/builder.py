@@ -17,6 +17,7 @@ from onnx2nnapi.nnapi.schema import SCHEMAS
 from onnx2nnapi.nnapi.types import OperandType
 from onnx2nnapi.options import Options
 from onnx2nnapi.passes.element_types import nnapi_constant
+from onnx2nnapi.passes.intervals import INT32, Interval, Intervals
 
 __all__ = ["Builder"]
 
@@ -41,6 +42,7 @@ class Builder:
         self.source = source if source is not None else Graph("onnx")
         self.op = Op("", (), ())
         self.env: dict[str, Value] = {}
+        self._intervals = Intervals(self.source)
 
     # -- what the node reads -----------------------------------------------------------------------------------------
 
@@ -88,6 +90,12 @@ class Builder:
                 f"{what} must be constant" + (f", {value.name!r} is computed" if value is not None else "")
             )
         return value.const.numpy()
+
+    def interval(self, value: Value) -> Interval:
+        """Bounds on an integer value's elements, from the ONNX tensor that it holds."""
+        if value.holds is None or value.holds.name not in self.source.values:
+            return INT32
+        return self._intervals.of(value.holds.name)
 
     def at_least(self, level: int) -> bool:
         """Whether the target has feature level ``level``."""

@@ -1,0 +1,57 @@
+"""Moving elements of types that a data-moving operation lacks: carried exactly in a type that it has.
+
+Booleans go as bytes. Integers that an interval proves to be within 2^24 go as float32; others from level 4 on as two
+halves, x = high · 65536 + low, each of which float32 holds exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from onnx2nnapi.ir.graph import Value
+from onnx2nnapi.nnapi.codes import OperationCode
+from onnx2nnapi.nnapi.schema import SCHEMAS
+from onnx2nnapi.nnapi.types import OperandType
+from onnx2nnapi.passes.builder import Builder
+from onnx2nnapi.passes.element_types import BYTES
+from onnx2nnapi.passes.legalize.shapes import binary
+
+__all__ = ["carried", "takes", "to_bool"]
+
+EXACT_IN_FLOAT32 = 2**24
+_HALF = 65536
+
+
+def takes(b: Builder, kind: str, x: Value, name: str = "input") -> bool:
+    """Whether the operation has a type row for ``x`` at the target level."""
+    code = OperandType.of(x.known).code
+    schema = SCHEMAS[OperationCode[kind]]
+    return b.at_least(schema.since) and any(
+        row.codes.get(name) == code and b.at_least(row.since) for row in schema.types
+    )
+
+
+def carried(b: Builder, kind: str, x: Value, move: Callable[[Value], Value], name: str = "input") -> Value:
+    """``move(x)``, where ``move`` only moves elements by operation ``kind``; in another type where that lacks ``x``'s."""
+    dtype = x.known.dtype
+    if takes(b, kind, x, name) or dtype.kind not in "bi" or (dtype.itemsize == 1 and dtype.kind == "i"):
+        return move(x)
+    if dtype.kind == "b":
+        return to_bool(b, move(b.emit("CAST", x, dtype=np.uint8, quant=BYTES)))
+    if b.interval(x).within(EXACT_IN_FLOAT32):
+        return b.emit("CAST", move(b.emit("CAST", x, dtype=np.float32)), dtype=np.int32)
+    b.needs_level(4, f"{kind} of int32 whose values are not known to be within 2^24")
+    half = b.const(np.array([_HALF], np.int32))
+    high = binary(b, "DIV", x, half)
+    low = binary(b, "SUB", x, binary(b, "MUL", high, half))
+    halves = [b.emit("CAST", move(b.emit("CAST", part, dtype=np.float32)), dtype=np.int32) for part in (high, low)]
+    return binary(b, "ADD", binary(b, "MUL", halves[0], half), halves[1])
+
+
+def to_bool(b: Builder, x: Value) -> Value:
+    """x != 0."""
+    if x.known.dtype.kind == "b":
+        return x
+    return b.emit("NOT_EQUAL", x, b.const(np.zeros(1, x.known.dtype), quant=x.known.quant))

@@ -1,0 +1,91 @@
+"""Comparisons, booleans, selection and casts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from onnx2nnapi.ir.graph import Op, Value
+from onnx2nnapi.passes.builder import Builder
+from onnx2nnapi.passes.element_types import BYTES, nnapi_type
+from onnx2nnapi.passes.legalize import legalizes
+from onnx2nnapi.passes.legalize.carry import to_bool
+from onnx2nnapi.passes.legalize.shapes import binary, broadcast_to, unary
+
+_COMPARISONS = {
+    "And": "LOGICAL_AND",
+    "Equal": "EQUAL",
+    "Greater": "GREATER",
+    "GreaterOrEqual": "GREATER_EQUAL",
+    "Less": "LESS",
+    "LessOrEqual": "LESS_EQUAL",
+    "Or": "LOGICAL_OR",
+    "Xor": "NOT_EQUAL",
+}
+
+
+@legalizes(*_COMPARISONS)
+def comparison(b: Builder, op: Op) -> Value:
+    return binary(b, _COMPARISONS[op.kind], *b.inputs(op))
+
+
+@legalizes("Not")
+def not_(b: Builder, op: Op) -> Value:
+    return unary(b, "LOGICAL_NOT", b.inputs(op)[0])
+
+
+@legalizes("Where")
+def where(b: Builder, op: Op) -> Value:
+    """SELECT over operands of one shape; booleans by (c and x) or (not c and y)."""
+    condition, x, y = b.inputs(op)
+    if x.known.dtype.kind == "b":
+        chosen = binary(b, "LOGICAL_AND", condition, x)
+        other = binary(b, "LOGICAL_AND", unary(b, "LOGICAL_NOT", condition), y)
+        return binary(b, "LOGICAL_OR", chosen, other)
+    return select(b, condition, x, y)
+
+
+def select(b: Builder, condition: Value, x: Value, y: Value) -> Value:
+    """SELECT, its operands broadcast to one shape first."""
+    b.needs_level(3, "selection by a condition")
+    shape = np.broadcast_shapes(condition.shape, x.shape, y.shape)
+    if condition.shape != shape:
+        wide = b.emit("CAST", condition, dtype=np.uint8, quant=BYTES)
+        condition = to_bool(b, broadcast_to(b, wide, shape))
+    return b.emit("SELECT", condition, broadcast_to(b, x, shape), broadcast_to(b, y, shape))
+
+
+@legalizes("Cast", "CastLike")
+def cast(b: Builder, op: Op) -> Value:
+    target = nnapi_type(b.out_type(op), b.options, f"tensor {op.outputs[0]!r}")
+    return cast_to(b, b.inputs(op)[0], target.dtype)
+
+
+def cast_to(b: Builder, x: Value, dtype: np.dtype[np.generic]) -> Value:
+    """CAST where it means what ONNX means; booleans are x != 0; below level 3 bytes by DEQUANTIZE."""
+    source = x.known.dtype
+    if source == dtype:
+        return x
+    if x.const is not None and x.known.size == 1:
+        return b.const(
+            x.const.numpy().astype(dtype), quant=BYTES if dtype.itemsize == 1 and dtype.kind != "b" else None
+        )
+    if dtype.kind == "b":
+        return to_bool(b, x)
+    if source.kind == "u" and dtype == np.float32 and not b.at_least(3):
+        return b.emit("DEQUANTIZE", x)
+    if dtype.kind in "iu" and dtype.itemsize == 1 and source.kind in "fi":
+        return _to_bytes(b, x, dtype)
+    quant = BYTES if dtype.itemsize == 1 else None
+    return b.emit("CAST", x, dtype=dtype, quant=quant)
+
+
+def _to_bytes(b: Builder, x: Value, dtype: np.dtype[np.generic]) -> Value:
+    """CAST saturates where ONNX's integers wrap: allowed only with proof that nothing is out of range, or from floats (undefined there)."""
+    limits = np.iinfo(dtype)
+    if x.known.dtype.kind == "i":
+        interval = b.interval(x)
+        if interval.low < limits.min or interval.high > limits.max:
+            b.unsupported(
+                f"its values are not known to fit {dtype.name}, into which ONNX wraps them and NNAPI saturates"
+            )
+    return b.emit("CAST", x, dtype=dtype, quant=BYTES)

@@ -1,0 +1,442 @@
+"""Operators that move elements without computing: reshape, transpose, slices, joins, pads, gathers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from onnx2nnapi.ir.graph import Op, Value
+from onnx2nnapi.passes.builder import Builder
+from onnx2nnapi.passes.legalize import legalizes
+from onnx2nnapi.passes.legalize.carry import carried, takes
+from onnx2nnapi.passes.legalize.convolution import from_nhwc, to_nhwc
+from onnx2nnapi.passes.legalize.elementwise import one
+from onnx2nnapi.passes.legalize.logic import cast_to
+from onnx2nnapi.passes.legalize.shapes import MAX_RANK, axis_of, binary, broadcast_to
+
+__all__ = ["concat", "gather_axis", "pad_value", "reshaped", "sliced", "transposed"]
+
+
+@legalizes("Identity", "Dropout")
+def identity(b: Builder, op: Op) -> Value | tuple[Value, Value]:
+    """Nothing; a Dropout's mask, where it is wanted, is all true."""
+    x = b.inputs(op)[0]
+    if len(op.outputs) > 1 and op.outputs[1] is not None:
+        if (
+            len(op.inputs) > 2
+            and op.inputs[2] is not None
+            and b.constant(b.optional_input(op, 2), "training_mode").any()
+        ):
+            b.unsupported(
+                "training_mode is set, and random numbers are drawn by nobody here", "export the model for inference"
+            )
+        return x, b.const(np.ones(x.shape, np.bool_))
+    return x
+
+
+@legalizes("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+def reshape(b: Builder, op: Op) -> Value:
+    """RESHAPE to the shape that inference found."""
+    return reshaped(b, b.inputs(op)[0], b.out_shape(op))
+
+
+def reshaped(b: Builder, x: Value, shape: Sequence[int]) -> Value:
+    """``x`` in another shape, whatever its type and the ranks; int32 below level 6 by EXPAND_DIMS where that is enough."""
+    target = tuple(shape)
+    if target == x.shape or x.const is not None:
+        return b.reshape(x, target)
+    if x.known.dtype == np.int32 and not takes(b, "RESHAPE", x):
+        added = _added_axes(x.shape, target)
+        if added is not None and b.at_least(3):
+            for axis in added:
+                x = b.emit("EXPAND_DIMS", x, axis=axis)
+            return x
+    return carried(b, "RESHAPE", x, lambda value: b.reshape(value, target))
+
+
+def _added_axes(shape: Sequence[int], target: Sequence[int]) -> list[int] | None:
+    """The axes of size 1 whose insertion turns ``shape`` into ``target``; None where something else would have to change."""
+    added, position = [], 0
+    for axis, size in enumerate(target):
+        if position < len(shape) and shape[position] == size and len(target) - axis >= len(shape) - position:
+            position += 1
+        elif size == 1:
+            added.append(axis)
+        else:
+            return None
+    return added if position == len(shape) else None
+
+
+@legalizes("Transpose")
+def transpose(b: Builder, op: Op) -> Value:
+    (x,) = b.inputs(op)
+    perm = op.attrs.get("perm") or tuple(reversed(range(x.rank)))
+    return transposed(b, x, perm)
+
+
+def transposed(b: Builder, x: Value, perm: Sequence[int]) -> Value:
+    """A permutation of any rank: dimensions of size 1 are dropped and neighbours that stay together merged."""
+    if x.const is not None or len(perm) <= MAX_RANK:
+        return (
+            carried(b, "TRANSPOSE", x, lambda value: b.transpose(value, perm))
+            if x.const is None
+            else b.transpose(x, perm)
+        )
+    out = tuple(x.shape[axis] for axis in perm)
+    moving = [axis for axis in perm if x.shape[axis] != 1]
+    groups: list[list[int]] = []
+    for axis in moving:
+        if groups and _follows(x.shape, groups[-1][-1], axis):
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+    order = sorted(range(len(groups)), key=lambda i: groups[i][0])
+    sizes = [math.prod(x.shape[axis] for axis in groups[i]) for i in order]
+    inner = [order.index(i) for i in range(len(groups))]
+    if len(groups) > MAX_RANK:
+        return reshaped(b, _in_two(b, reshaped(b, x, sizes), inner), out)
+    return reshaped(b, transposed(b, reshaped(b, x, sizes or [1]), inner or [0]), out)
+
+
+def _follows(shape: Sequence[int], first: int, second: int) -> bool:
+    """Whether ``second`` comes right after ``first``, but for dimensions of size 1."""
+    return second > first and all(shape[axis] == 1 for axis in range(first + 1, second))
+
+
+def _in_two(b: Builder, x: Value, perm: Sequence[int]) -> Value:
+    """Rank above 4 after merging: bring the first dimension of the result to the front, then permute the rest as one batch each."""
+    front = perm[0]
+    shape = x.shape
+    merged = (math.prod(shape[:front]), shape[front], math.prod(shape[front + 1 :]))
+    moved = reshaped(
+        b, b.transpose(reshaped(b, x, merged), (1, 0, 2)), (shape[front], *shape[:front], *shape[front + 1 :])
+    )
+    rest = [axis - (axis > front) for axis in perm[1:]]
+    parts = _unstacked(b, moved)
+    permuted = [transposed(b, part, rest) for part in parts]
+    joined = concat(b, [reshaped(b, part, (1, part.known.size)) for part in permuted], 0)
+    return reshaped(b, joined, (shape[front], *permuted[0].shape))
+
+
+def _unstacked(b: Builder, x: Value) -> list[Value]:
+    """The slices along the first dimension, without it."""
+    flat = reshaped(b, x, (x.shape[0], math.prod(x.shape[1:])))
+    rows = split_axis(b, flat, 0, [1] * x.shape[0])
+    return [reshaped(b, row, x.shape[1:]) for row in rows]
+
+
+@legalizes("Concat")
+def concat_operator(b: Builder, op: Op) -> Value:
+    """CONCATENATION of everything that has elements."""
+    values = [value for value in b.inputs(op) if value.known.size]
+    return concat(b, values, axis_of(op.attrs["axis"], max(values[0].rank, 1)))
+
+
+def concat(b: Builder, values: Sequence[Value], axis: int) -> Value:
+    """CONCATENATION in any type and rank."""
+    if len(values) == 1:
+        return values[0]
+    first = values[0]
+    if first.rank > MAX_RANK:
+        before, after = math.prod(first.shape[:axis]), math.prod(first.shape[axis + 1 :])
+        joined = concat(b, [reshaped(b, v, (before, v.shape[axis], after)) for v in values], 1)
+        return reshaped(b, joined, (*first.shape[:axis], joined.shape[1], *first.shape[axis + 1 :]))
+    if takes(b, "CONCATENATION", first, "inputs"):
+        return b.emit("CONCATENATION", *values, axis=axis)
+    if first.known.dtype.kind == "b":
+        return _joined_as(b, values, axis)
+    return _joined_by_gather(b, values, axis)
+
+
+def _joined_as(b: Builder, values: Sequence[Value], axis: int) -> Value:
+    return cast_to(b, concat(b, [cast_to(b, value, np.dtype(np.uint8)) for value in values], axis), np.dtype(np.bool_))
+
+
+def _joined_by_gather(b: Builder, values: Sequence[Value], axis: int) -> Value:
+    """int32, which CONCATENATION lacks: through float32 where that is exact, else as padded sums from level 4."""
+    bound = 2**24
+    if all(b.interval(value).within(bound) or _constant_within(value, bound) for value in values):
+        floats = [
+            b.const(v.const, np.float32) if v.const is not None else b.emit("CAST", v, dtype=np.float32) for v in values
+        ]
+        return b.emit("CAST", b.emit("CONCATENATION", *floats, axis=axis), dtype=np.int32)
+    b.needs_level(4, "joining int32 tensors whose values are not known to be within 2^24")
+    half = one(b, values[0], 65536)
+    highs = [binary(b, "DIV", value, half) for value in values]
+    lows = [binary(b, "SUB", value, binary(b, "MUL", high, half)) for value, high in zip(values, highs, strict=True)]
+    joined = []
+    for parts in (highs, lows):
+        floats = [b.emit("CAST", part, dtype=np.float32) for part in parts]
+        joined.append(b.emit("CAST", b.emit("CONCATENATION", *floats, axis=axis), dtype=np.int32))
+    return binary(b, "ADD", binary(b, "MUL", joined[0], half), joined[1])
+
+
+def _constant_within(value: Value, bound: int) -> bool:
+    return value.const is not None and bool((np.abs(value.const.numpy().astype(np.int64)) <= bound).all())
+
+
+@legalizes("Split")
+def split(b: Builder, op: Op) -> list[Value]:
+    """SPLIT where the parts are equal, else a slice for each."""
+    x, axis = b.inputs(op)[0], axis_of(op.attrs["axis"], b.in_type(op).rank)
+    sizes = [b.out_type(op, i).shape[axis] if name is not None else None for i, name in enumerate(op.outputs)]
+    if any(size is None for size in sizes):
+        given = b.optional_input(op, 1)
+        sizes = (
+            b.constant(given, "split").reshape(-1).tolist() if given is not None else _even(x.shape[axis], len(sizes))
+        )
+    return split_axis(b, x, axis, [int(size) for size in sizes if size is not None])
+
+
+def _even(total: int, parts: int) -> list[int]:
+    chunk = -(-total // parts)
+    return [min(chunk, max(total - i * chunk, 0)) for i in range(parts)]
+
+
+def split_axis(b: Builder, x: Value, axis: int, sizes: Sequence[int]) -> list[Value]:
+    """Consecutive parts along an axis."""
+    if len(sizes) == 1:
+        return [x]
+    if b.at_least(3) and len(set(sizes)) == 1 and takes(b, "SPLIT", x):
+        return b.emit_all("SPLIT", x, axis=axis, count=len(sizes))
+    parts, start = [], 0
+    for size in sizes:
+        begin = tuple(start if i == axis else 0 for i in range(x.rank))
+        extent = tuple(size if i == axis else have for i, have in enumerate(x.shape))
+        parts.append(sliced(b, x, begin, extent, (1,) * x.rank) if size else b.const(np.zeros(extent, x.known.dtype)))
+        start += size
+    return parts
+
+
+@legalizes("Slice")
+def slice_(b: Builder, op: Op) -> Value:
+    """SLICE for steps of one, else STRIDED_SLICE; bounds must be constant."""
+    x = b.inputs(op)[0]
+    shape = b.in_type(op).shape
+    starts, ends = (b.constant(b.optional_input(op, i), what).reshape(-1) for i, what in ((1, "starts"), (2, "ends")))
+    axes_given, steps_given = b.optional_input(op, 3), b.optional_input(op, 4)
+    axes = (
+        range(len(starts))
+        if axes_given is None
+        else [axis_of(int(a), len(shape)) for a in b.constant(axes_given, "axes").reshape(-1)]
+    )
+    steps = np.ones(len(starts), np.int64) if steps_given is None else b.constant(steps_given, "steps").reshape(-1)
+    begin, size, stride = [0] * len(shape), list(shape), [1] * len(shape)
+    for axis, start, end, step in zip(axes, starts.tolist(), ends.tolist(), steps.tolist(), strict=True):
+        span = range(*slice(start, end, step).indices(shape[axis]))
+        begin[axis], size[axis], stride[axis] = span.start, len(span), step
+    return sliced(b, x, begin, size, stride)
+
+
+def sliced(b: Builder, x: Value, begin: Sequence[int], size: Sequence[int], stride: Sequence[int]) -> Value:
+    """``size`` elements from ``begin`` in steps of ``stride``, in any rank and type."""
+    if tuple(size) == x.shape and all(step == 1 for step in stride):
+        return x
+    moved = [i for i in range(x.rank) if size[i] != x.shape[i] or stride[i] != 1]
+    if x.rank > MAX_RANK:
+        return _sliced_by_axis(b, x, begin, size, stride, moved)
+    if all(stride[i] == 1 for i in moved) and takes(b, "SLICE", x):
+        return b.emit("SLICE", x, begin=tuple(begin), size=tuple(size))
+    if takes(b, "STRIDED_SLICE", x) or not takes(b, "GATHER", x):
+        return carried(b, "STRIDED_SLICE", x, lambda value: _strided(b, value, begin, size, stride))
+    for axis in moved:
+        x = gather_axis(b, x, begin[axis] + stride[axis] * np.arange(size[axis]), axis)
+    return x
+
+
+def _strided(b: Builder, x: Value, begin: Sequence[int], size: Sequence[int], stride: Sequence[int]) -> Value:
+    """STRIDED_SLICE by Python's rules: an end before the first element is left open by its mask."""
+    ends = [start + count * step for start, count, step in zip(begin, size, stride, strict=True)]
+    mask = sum(1 << i for i, end in enumerate(ends) if end < 0)
+    bounded = tuple(max(end, 0) for end in ends)
+    steps = tuple(int(step) for step in stride)
+    attrs = {"begin": tuple(begin), "end": bounded, "strides": steps}
+    return b.emit("STRIDED_SLICE", x, **attrs, begin_mask=0, end_mask=mask, shrink_axis_mask=0)
+
+
+def _sliced_by_axis(
+    b: Builder, x: Value, begin: Sequence[int], size: Sequence[int], stride: Sequence[int], moved: Sequence[int]
+) -> Value:
+    """Rank above 4: one axis at a time, the dimensions around it merged."""
+    for axis in moved:
+        shape = x.shape
+        flat = reshaped(b, x, (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])))
+        cut = sliced(b, flat, (0, begin[axis], 0), (flat.shape[0], size[axis], flat.shape[2]), (1, stride[axis], 1))
+        x = reshaped(b, cut, (*shape[:axis], size[axis], *shape[axis + 1 :]))
+    return x
+
+
+@legalizes("Gather")
+def gather(b: Builder, op: Op) -> Value:
+    """GATHER, or a slice where the indices are constant neighbours; negative indices count from the end."""
+    x, indices = b.inputs(op)
+    axis = axis_of(op.attrs["axis"], b.in_type(op).rank)
+    size = x.shape[axis]
+    if indices.const is not None:
+        index = indices.const.numpy().astype(np.int64)
+        index = np.where(index < 0, index + size, index)
+        if index.size and not (index.min() >= 0 and index.max() < size):
+            b.unsupported(
+                f"index {int(index.max() if index.max() >= size else index.min())} is outside dimension {axis} of size {size}"
+            )
+        step = int(index.reshape(-1)[1] - index.reshape(-1)[0]) if index.size > 1 else 1
+        if index.size and step and np.all(np.diff(index.reshape(-1)) == step):
+            start = int(index.reshape(-1)[0])
+            begin = tuple(start if i == axis else 0 for i in range(x.rank))
+            extent = tuple(index.size if i == axis else have for i, have in enumerate(x.shape))
+            part = sliced(b, x, begin, extent, tuple(step if i == axis else 1 for i in range(x.rank)))
+            return reshaped(b, part, b.out_shape(op))
+        return reshaped(b, gather_axis(b, x, index.reshape(-1), axis), b.out_shape(op))
+    flat = reshaped(b, wrapped(b, indices, size), (indices.known.size,))
+    return reshaped(b, _gathered(b, x, flat, axis), b.out_shape(op))
+
+
+def wrapped(b: Builder, indices: Value, size: int) -> Value:
+    """Indices with ``size`` added to the negative ones; as they are where their bounds say that there are none."""
+    if b.interval(indices).low >= 0:
+        return indices
+    if b.at_least(4):
+        negative = binary(b, "LESS", indices, one(b, indices, 0))
+        shifted = binary(b, "ADD", indices, one(b, indices, size))
+        return b.emit("SELECT", negative, shifted, indices)
+    return indices
+
+
+def gather_axis(b: Builder, x: Value, index: np.ndarray[tuple[int, ...], np.dtype[np.int64]], axis: int) -> Value:
+    """The elements at constant places along an axis."""
+    return _gathered(b, x, b.const(index.astype(np.int32)), axis)
+
+
+def _gathered(b: Builder, x: Value, indices: Value, axis: int) -> Value:
+    if b.at_least(3):
+        return carried(b, "GATHER", x, lambda value: b.emit("GATHER", value, indices, axis=axis))
+    if indices.const is None:
+        return b.emit("GATHER", x, indices, axis=axis)
+    parts = []
+    for place in indices.const.numpy().tolist():
+        begin = tuple(place if i == axis else 0 for i in range(x.rank))
+        parts.append(sliced(b, x, begin, tuple(1 if i == axis else n for i, n in enumerate(x.shape)), (1,) * x.rank))
+    return concat(b, parts, axis)
+
+
+@legalizes("Expand")
+def expand(b: Builder, op: Op) -> Value:
+    """TILE where a dimension grows from 1."""
+    return repeated(b, b.inputs(op)[0], b.out_shape(op))
+
+
+def repeated(b: Builder, x: Value, shape: Sequence[int]) -> Value:
+    """``x`` broadcast to ``shape``, in any rank and type."""
+    if b.at_least(3):
+        return carried(b, "TILE", x, lambda value: broadcast_to(b, value, shape))
+    return broadcast_to(b, x, shape)
+
+
+@legalizes("Tile")
+def tile(b: Builder, op: Op) -> Value:
+    """TILE; below level 3 a CONCATENATION along each axis."""
+    x, repeats = b.inputs(op)
+    multiples = b.constant(repeats, "repeats").reshape(-1).tolist()
+    if all(count == 1 for count in multiples):
+        return x
+    if b.at_least(3):
+        return carried(b, "TILE", x, lambda value: b.emit("TILE", value, multiples=tuple(multiples)))
+    for axis, count in enumerate(multiples):
+        x = concat(b, [x] * int(count), axis)
+    return x
+
+
+@legalizes("Pad")
+def pad(b: Builder, op: Op) -> Value:
+    """PAD and PAD_V2; reflect and edge by MIRROR_PAD (level 7) or by joining slices; negative pads crop."""
+    x = b.inputs(op)[0]
+    shape = b.in_type(op).shape
+    given = b.constant(b.optional_input(op, 1), "pads").reshape(-1).astype(int).tolist()
+    axes_given = b.optional_input(op, 3)
+    axes = (
+        range(len(shape))
+        if axes_given is None
+        else [axis_of(int(a), len(shape)) for a in b.constant(axes_given, "axes").reshape(-1)]
+    )
+    before, after = [0] * len(shape), [0] * len(shape)
+    for position, axis in enumerate(axes):
+        before[axis], after[axis] = given[position], given[position + len(given) // 2]
+    begin = [max(-count, 0) for count in before]
+    size = [n - start - max(-count, 0) for n, start, count in zip(shape, begin, after, strict=True)]
+    x = sliced(b, x, begin, size, (1,) * len(shape))
+    paddings = [(max(low, 0), max(high, 0)) for low, high in zip(before, after, strict=True)]
+    if not any(map(any, paddings)):
+        return x
+    mode = op.attrs["mode"]
+    if mode == "constant":
+        fill = b.optional_input(op, 2)
+        value = 0 if fill is None else b.constant(fill, "constant_value").reshape(-1)[0].item()
+        return pad_value(b, x, paddings, value)
+    return _mirrored(b, x, paddings, mode)
+
+
+def pad_value(b: Builder, x: Value, paddings: Sequence[tuple[int, int]], value: float) -> Value:
+    """Padding with one value, in any rank and type."""
+    if x.rank > MAX_RANK:
+        return _padded_by_axis(b, x, paddings, value)
+    quantized = x.known.quant is not None
+    if value == 0 and not quantized:
+        return carried(b, "PAD", x, lambda v: b.emit("PAD", v, paddings=tuple(paddings)))
+    if value == 0:
+        return b.emit("PAD", x, paddings=tuple(paddings))
+    if x.known.dtype.kind == "f" or quantized:
+        return b.emit("PAD_V2", x, paddings=tuple(paddings), pad_value=value)
+    return carried(
+        b, "PAD_V2", x, lambda v: b.emit("PAD_V2", v, paddings=tuple(paddings), pad_value=_carried_value(x, v, value))
+    )
+
+
+def _carried_value(x: Value, v: Value, value: float) -> float:
+    if x.known.dtype == np.int32 and v.known.dtype == np.float32 and abs(value) > 2**15:
+        return value
+    return float(value) if v.known.dtype.kind == "f" else value
+
+
+def _padded_by_axis(b: Builder, x: Value, paddings: Sequence[tuple[int, int]], value: float) -> Value:
+    for axis, (low, high) in enumerate(paddings):
+        if low or high:
+            shape = x.shape
+            flat = reshaped(b, x, (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])))
+            wide = pad_value(b, flat, [(0, 0), (low, high), (0, 0)], value)
+            x = reshaped(b, wide, (*shape[:axis], wide.shape[1], *shape[axis + 1 :]))
+    return x
+
+
+def _mirrored(b: Builder, x: Value, paddings: Sequence[tuple[int, int]], mode: str) -> Value:
+    """Reflect, edge and wrap, as a gather of places along each axis."""
+    kinds = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}
+    if mode not in kinds:
+        b.unsupported(f"mode is {mode!r}, ONNX knows constant, reflect, edge and wrap")
+    if mode == "reflect" and b.at_least(7) and all(max(p) < n for p, n in zip(paddings, x.shape, strict=True)):
+        return b.emit("MIRROR_PAD", x, paddings=tuple(paddings), mode=0)
+    for axis, padding in enumerate(paddings):
+        if any(padding):
+            places = np.pad(np.arange(x.shape[axis]), padding, mode=mode)  # type: ignore[call-overload]
+            x = _gathered(b, x, b.const(places.astype(np.int32)), axis)
+    return x
+
+
+@legalizes("DepthToSpace")
+def depth_to_space(b: Builder, op: Op) -> Value:
+    """DEPTH_TO_SPACE, whose channel order is DCR's; CRD reorders the channels first."""
+    (x,) = b.inputs(op)
+    block = op.attrs["blocksize"]
+    n, c, h, w = x.shape
+    if op.attrs["mode"] == "CRD" and block > 1:
+        inner = c // block**2
+        split_channels = reshaped(b, x, (n, inner, block**2, h * w))
+        x = reshaped(b, transposed(b, split_channels, (0, 2, 1, 3)), (n, c, h, w))
+    return from_nhwc(b, b.emit("DEPTH_TO_SPACE", to_nhwc(b, x), block_size=block), 4)
+
+
+@legalizes("SpaceToDepth")
+def space_to_depth(b: Builder, op: Op) -> Value:
+    (x,) = b.inputs(op)
+    return from_nhwc(b, b.emit("SPACE_TO_DEPTH", to_nhwc(b, x), block_size=op.attrs["blocksize"]), 4)

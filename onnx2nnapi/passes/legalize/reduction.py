@@ -1,0 +1,143 @@
+"""Reductions over axes, and the places of extrema."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from onnx2nnapi.ir.graph import Op, Value
+from onnx2nnapi.passes.builder import Builder
+from onnx2nnapi.passes.legalize import legalizes
+from onnx2nnapi.passes.legalize.carry import EXACT_IN_FLOAT32, takes
+from onnx2nnapi.passes.legalize.elementwise import absolute, scale
+from onnx2nnapi.passes.legalize.shapes import MAX_RANK, axes_of, axis_of, binary, unary
+
+__all__ = ["reduce_axes", "reduced_axes"]
+
+_KINDS = {
+    "ReduceMax": "REDUCE_MAX",
+    "ReduceMean": "MEAN",
+    "ReduceMin": "REDUCE_MIN",
+    "ReduceProd": "REDUCE_PROD",
+    "ReduceSum": "REDUCE_SUM",
+}
+
+
+def reduced_axes(b: Builder, op: Op) -> tuple[int, ...]:
+    """The axes of a Reduce operator: input 1, which must be constant; none means all, or nothing with noop_with_empty_axes."""
+    rank = b.in_type(op).rank
+    given = b.optional_input(op, 1)
+    axes = () if given is None else axes_of(b.constant(given, "axes").reshape(-1), rank)
+    return axes if axes or op.attrs.get("noop_with_empty_axes") else tuple(range(rank))
+
+
+@legalizes(*_KINDS)
+def reduce(b: Builder, op: Op) -> Value:
+    """One NNAPI reduction; integers, which these lack, go through float32 where their bounds prove that exact."""
+    x = b.inputs(op)[0]
+    return reduce_axes(b, _KINDS[op.kind], x, reduced_axes(b, op), keep=bool(op.attrs["keepdims"]))
+
+
+@legalizes("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp")
+def reduce_composed(b: Builder, op: Op) -> Value:
+    """Sums of magnitudes, squares or exponentials; LogSumExp takes the largest out first, so that nothing overflows."""
+    x, axes, keep = b.inputs(op)[0], reduced_axes(b, op), bool(op.attrs["keepdims"])
+    if op.kind == "ReduceLogSumExp":
+        return _log_sum_exp(b, x, axes, keep)
+    before = {"ReduceL1": absolute, "ReduceLogSum": lambda _, v: v}.get(op.kind, lambda b, v: binary(b, "MUL", v, v))
+    total = reduce_axes(b, "REDUCE_SUM", before(b, x), axes, keep=keep)
+    after = {"ReduceL2": "SQRT", "ReduceLogSum": "LOG"}.get(op.kind)
+    return unary(b, after, total) if after else total
+
+
+def _log_sum_exp(b: Builder, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
+    top = reduce_axes(b, "REDUCE_MAX", x, axes, keep=True)
+    total = reduce_axes(b, "REDUCE_SUM", unary(b, "EXP", binary(b, "SUB", x, top)), axes, keep=keep)
+    return binary(b, "ADD", unary(b, "LOG", total), b.reshape(top, total.shape))
+
+
+def reduce_axes(b: Builder, kind: str, x: Value, axes: Iterable[int], *, keep: bool) -> Value:
+    """``kind`` over ``axes`` of a tensor of any rank; a full reduction without ``keep`` has shape [1]."""
+    axes = tuple(axes)
+    if not axes:
+        return x
+    shape = (
+        tuple(1 if i in axes else size for i, size in enumerate(x.shape))
+        if keep
+        else tuple(size for i, size in enumerate(x.shape) if i not in axes)
+    )
+    if x.known.dtype.kind == "i" and not takes(b, kind, x):
+        return _integers(b, kind, x, axes, keep)
+    if x.rank > MAX_RANK:
+        return b.reshape(_grouped(b, kind, x, axes), shape or (1,))
+    if kind == "REDUCE_SUM" and not b.at_least(3):
+        count = math.prod(x.shape[i] for i in axes)
+        return scale(b, b.emit("MEAN", x, axes=axes, keep_dims=keep if kind != "MEAN" else int(keep)), count)
+    return b.emit(kind, x, axes=axes, keep_dims=int(keep) if kind == "MEAN" else keep)
+
+
+def _grouped(b: Builder, kind: str, x: Value, axes: tuple[int, ...]) -> Value:
+    """Rank above 4: neighbours that are all reduced, or all kept, are merged; the result has the kept groups alone."""
+    groups: list[tuple[bool, int]] = []
+    for axis, size in enumerate(x.shape):
+        reduced = axis in axes
+        if groups and (groups[-1][0] == reduced or size == 1):
+            groups[-1] = (groups[-1][0], groups[-1][1] * size)
+        else:
+            groups.append((reduced, size))
+    while len(groups) > MAX_RANK:  # reduce the last group first, on its own
+        last = max(i for i, (reduced, _) in enumerate(groups) if reduced)
+        before, after = math.prod(s for _, s in groups[:last]), math.prod(s for _, s in groups[last + 1 :])
+        x = reduce_axes(b, kind, b.reshape(x, (before, groups[last][1], after)), (1,), keep=False)
+        del groups[last]
+        groups = _joined(groups)
+    merged = b.reshape(x, [size for _, size in groups])
+    inner = tuple(i for i, (reduced, _) in enumerate(groups) if reduced)
+    return reduce_axes(b, kind, merged, inner, keep=False)
+
+
+def _joined(groups: list[tuple[bool, int]]) -> list[tuple[bool, int]]:
+    result: list[tuple[bool, int]] = []
+    for reduced, size in groups:
+        if result and result[-1][0] == reduced:
+            result[-1] = (reduced, result[-1][1] * size)
+        else:
+            result.append((reduced, size))
+    return result
+
+
+def _integers(b: Builder, kind: str, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
+    interval = b.interval(x)
+    count = math.prod(x.shape[i] for i in axes)
+    bound = max(abs(interval.low), abs(interval.high)) * (count if kind == "REDUCE_SUM" else 1)
+    if kind == "REDUCE_PROD":
+        bound = max(abs(interval.low), abs(interval.high), 1) ** count if count < 64 else math.inf
+    if kind == "MEAN" or bound > EXACT_IN_FLOAT32:
+        b.unsupported(
+            f"{kind} of int32 is exact in float32 only for results within 2^24, and these are not known to be",
+            "cast to float before",
+        )
+    return b.emit("CAST", reduce_axes(b, kind, b.emit("CAST", x, dtype=np.float32), axes, keep=keep), dtype=np.int32)
+
+
+@legalizes("ArgMax", "ArgMin")
+def arg_extremum(b: Builder, op: Op) -> Value:
+    """ARGMAX or ARGMIN, which take the first of equals; the last is the first of the reversed."""
+    (x,) = b.inputs(op)
+    kind, axis = op.kind.upper(), axis_of(op.attrs["axis"], x.rank)
+    size = x.shape[axis]
+    data = _reversed(b, x, axis) if op.attrs["select_last_index"] and size > 1 else x
+    index = b.emit(kind, data, axis=axis)
+    if data is not x:
+        index = binary(b, "SUB", b.const(np.array([size - 1], np.int32)), index)
+    if not op.attrs["keepdims"]:
+        return index
+    return index if x.rank == 1 else b.emit("EXPAND_DIMS", index, axis=axis)
+
+
+def _reversed(b: Builder, x: Value, axis: int) -> Value:
+    if b.at_least(7):
+        return b.emit("REVERSE", x, axes=(axis,))
+    return b.emit("GATHER", x, b.const(np.arange(x.shape[axis] - 1, -1, -1, dtype=np.int32)), axis=axis)
