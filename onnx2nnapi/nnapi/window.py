@@ -64,7 +64,8 @@ def transposed_padding(scheme: int, output: int, filter: int, stride: int) -> tu
     Args:
         scheme: PaddingCode.
         output: size of the output, which is what is padded here.
-        filter, stride: as of the convolution that is transposed.
+        filter: size of the filter.
+        stride: from the place of one input element in the output to that of the next.
     """
     if scheme == PaddingCode.VALID:
         return 0, 0

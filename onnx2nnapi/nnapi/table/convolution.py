@@ -77,14 +77,18 @@ def check_bias_scale(weights: str) -> Rule:
     return check
 
 
-def narrow_output_scale(weights: str) -> Rule:
-    """A rule for TENSOR_QUANT8_ASYMM: an output scale that is not above that of the products needs level 3."""
+def narrow_output_scale(weights: str, compared: str = "output") -> Rule:
+    """A rule for TENSOR_QUANT8_ASYMM: an output scale that is not above that of the products needs level 3.
+
+    That is what the documentation says. Android's own validation of the convolutions takes the scale of the ``input``
+    in place of the output's, and its answer is the level that a model gets.
+    """
 
     def level(bound: Bound) -> int | None:
-        output = bound.outputs[0] if bound.outputs else None
-        if output is None or bound["input"].code is not QUANT8:
+        type_ = bound["input"] if compared == "input" else bound.outputs[0] if bound.outputs else None
+        if type_ is None or type_.code is not QUANT8:
             return None
-        return None if np.float32(output.scale) > _product_scale(bound, weights) else 3
+        return None if np.float32(type_.scale) > _product_scale(bound, weights) else 3
 
     return level
 
@@ -93,9 +97,12 @@ def _channel_dim(dim: int) -> Rule:
     """A rule that per-channel scales go along dimension ``dim`` of the filter."""
 
     def check(bound: Bound) -> None:
+        if bound["filter"].code is not OperandCode.TENSOR_QUANT8_SYMM_PER_CHANNEL:
+            return
         channels = bound["filter"].channel_quant
-        if channels is not None and channels.channel_dim != dim:
-            raise RuleError(f"operand 'filter' is quantized per channel {channels.channel_dim}, it must be {dim}")
+        if channels is None or channels.channel_dim != dim:
+            found = "has no scales" if channels is None else f"is quantized along dimension {channels.channel_dim}"
+            raise RuleError(f"operand 'filter' {found}, it must have one for each index along dimension {dim}")
 
     return check
 
@@ -199,7 +206,7 @@ register(
         _TYPES,
         _conv_2d,
         _RANKS,
-        (*_RULES, positive("dilation_width", "dilation_height"), _channel_dim(0), narrow_output_scale("filter")),
+        (*_RULES, positive("dilation_width", "dilation_height"), _channel_dim(0), narrow_output_scale("filter", "input")),
         zero_sized_since=3,
         doc="2-D convolution with a filter [out, height, width, in], a bias and a fused activation.",
     ),
@@ -215,7 +222,7 @@ register(
             *_RULES,
             positive("dilation_width", "dilation_height", "depth_multiplier"),
             _channel_dim(3),
-            narrow_output_scale("filter"),
+            narrow_output_scale("filter", "input"),
         ),
         zero_sized_since=3,
         doc="2-D convolution of each channel by itself, with a filter [1, height, width, in * depth_multiplier].",

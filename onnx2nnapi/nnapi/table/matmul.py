@@ -49,8 +49,8 @@ def _batch_matmul(bound: Bound) -> Sequence[Shape]:
         raise RuleError(f"a matrix of {rows} × {inner} cannot be multiplied by one of {depth} × {columns}")
     if any(b not in (1, a) for a, b in zip(left[:-2], right[:-2], strict=True)):
         raise RuleError(
-            f"the batch dimensions {list(left[:-2])} and {list(right[:-2])} differ; those of 'other' may be 1, not those of "
-            "'input' alone"
+            f"the batch dimensions {list(left[:-2])} and {list(right[:-2])} differ; "
+            "those of 'other' may be 1, not those of 'input' alone"
         )
     return ((*left[:-2], rows, columns),)
 

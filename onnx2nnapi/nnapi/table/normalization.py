@@ -10,7 +10,7 @@ from onnx2nnapi.nnapi.rules import Bound, RuleError
 from onnx2nnapi.nnapi.schema import AxisAttr, Fixed, Form, Rank, Schema, optional, register, scalar, tensor, type_rows
 from onnx2nnapi.nnapi.types import Q8_SIGNED, QUANT8
 
-_AXIS = optional("axis", OperandCode.INT32, -1, since=3, presence_counts=True)
+_AXIS = optional("axis", OperandCode.INT32, -1, since=3)
 _UP_TO_4 = {"input": Rank(1, 4, since=3, base=(4, 4))}
 
 

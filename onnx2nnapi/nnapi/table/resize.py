@@ -14,7 +14,7 @@ from onnx2nnapi.nnapi.schema import Form, Rank, SameAs, Schema, Slot, optional, 
 from onnx2nnapi.nnapi.table.sliding import image_shape, image_sizes
 
 _MODES = tuple(
-    optional(name, OperandCode.BOOL, False, since=4, presence_counts=True)
+    optional(name, OperandCode.BOOL, False, since=4)
     for name in ("align_corners", "half_pixel_centers")
 )
 
@@ -81,7 +81,7 @@ register(
     _row(
         OperationCode.RESIZE_BILINEAR,
         1,
-        optional("nchw", OperandCode.BOOL, False, since=3, presence_counts=True),
+        optional("nchw", OperandCode.BOOL, False, since=3),
         "Resizes images by bilinear interpolation.",
     ),
     _row(

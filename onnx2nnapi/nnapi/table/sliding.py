@@ -31,9 +31,9 @@ EXPLICIT_PADDING = tuple(scalar(f"padding_{side}") for side in ("left", "right",
 IMPLICIT_PADDING = (scalar("padding_scheme"),)
 STRIDES = (scalar("stride_width"), scalar("stride_height"))
 FUSE_CODE = scalar("fuse_code", default=int(FuseCode.NONE))
-NCHW = optional("nchw", OperandCode.BOOL, False, since=3, presence_counts=True)
+NCHW = optional("nchw", OperandCode.BOOL, False, since=3)
 DILATIONS = tuple(
-    optional(name, OperandCode.INT32, 1, since=3, group="dilations", presence_counts=True)
+    optional(name, OperandCode.INT32, 1, since=3, group="dilations")
     for name in ("dilation_width", "dilation_height")
 )
 
