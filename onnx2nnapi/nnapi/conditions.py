@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from onnx2nnapi.nnapi.codes import FuseCode, OperandCode
-from onnx2nnapi.nnapi.shapes import normalized_axis
 from onnx2nnapi.nnapi.rules import Bound, RuleError, UnknownValue
 from onnx2nnapi.nnapi.schema import Rule
+from onnx2nnapi.nnapi.shapes import normalized_axis
 from onnx2nnapi.nnapi.types import OperandType
 
 __all__ = [

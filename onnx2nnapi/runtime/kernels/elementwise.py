@@ -1,0 +1,244 @@
+"""Kernels of the elementwise operations.
+
+A function of one or two 8-bit tensors is computed as a table of its 256 or 65,536 results where they are larger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from onnx2nnapi.ir.types import Array
+from onnx2nnapi.nnapi.types import OperandType
+from onnx2nnapi.runtime.kernels import Call, kernel
+from onnx2nnapi.runtime.kernels.arithmetic import (
+    activate,
+    all_codes,
+    code_range,
+    dequantize,
+    look_up,
+    multiply_by_quantized_multiplier,
+    quantize_multiplier,
+    requantize,
+    round_half_away,
+    store,
+    widen,
+)
+
+Function = Callable[..., Array]
+_PAIRS = 1 << 16
+
+
+def of_code_pairs(call: Call, function: Callable[[Array, Array], Array], a: Array, b: Array) -> Array:
+    """A function of two 8-bit tensors that broadcast, by its table where that is smaller than its result."""
+    if call.output.size <= _PAIRS:
+        return store(function(a, b), call.output, call.target)
+
+    def tabulate() -> Array:
+        rows, columns = np.meshgrid(
+            np.arange(256, dtype=np.uint8).view(a.dtype), np.arange(256, dtype=np.uint8).view(b.dtype), indexing="ij"
+        )
+        return function(rows, columns).reshape(-1)
+
+    index = np.multiply(a.view(np.uint8), np.uint16(256), dtype=np.uint16) + b.view(np.uint8)
+    return np.take(call.once("table", tabulate), index, out=call.target, mode="wrap")
+
+
+# -- arithmetic --------------------------------------------------------------------------------------------------------
+
+
+def _register_arithmetic(name: str, function: Function) -> None:
+    @kernel(name)
+    def arithmetic(call: Call, input1: Array, input2: Array, fuse_code: int = 0) -> Array:
+        if call["input1"].is_quantized:
+
+            def codes(a: Array, b: Array) -> Array:
+                real = function(dequantize(a, call["input1"]), dequantize(b, call["input2"]))
+                real /= call.output.scale
+                return requantize(real, call.output, fuse_code)
+
+            return of_code_pairs(call, codes, input1, input2)
+        if input1.dtype == np.float32:
+            result = function(input1, input2, out=call.target)
+            return activate(result, fuse_code, result)
+        if input1.dtype == np.float16:
+            wide = function(widen(input1), widen(input2))
+            return store(activate(wide, fuse_code, wide), call.output, call.target)
+        return function(input1, input2, out=call.target)
+
+
+def _divide(a: Array, b: Array, out: Array | None = None) -> Array:
+    """The quotient; of integers rounded down, and 0 where the divisor is."""
+    return np.floor_divide(a, b, out=out) if a.dtype.kind == "i" else np.divide(a, b, out=out)
+
+
+_ARITHMETIC: dict[str, Function] = {"ADD": np.add, "SUB": np.subtract, "MUL": np.multiply, "DIV": _divide}
+for _name, _function in _ARITHMETIC.items():
+    _register_arithmetic(_name, _function)
+
+
+def _register_extremum(name: str, of_floats: Function, of_integers: Function) -> None:
+    @kernel(name)
+    def extremum(call: Call, input1: Array, input2: Array) -> Array:
+        if call["input1"].is_quantized:
+
+            def codes(a: Array, b: Array) -> Array:
+                return of_integers(_moved(a, call["input1"], call.output), _moved(b, call["input2"], call.output))
+
+            return of_code_pairs(call, codes, input1, input2)
+        return (of_floats if input1.dtype.kind == "f" else of_integers)(input1, input2, out=call.target)
+
+
+def _moved(codes: Array, source: OperandType, target: OperandType) -> Array:
+    """Codes of another quantization: rounded half away after the zero point is added."""
+    if (source.scale, source.zero_point) == (target.scale, target.zero_point):
+        return codes
+    low, high = code_range(target)
+    real = dequantize(codes, source)
+    real /= target.scale
+    real += target.zero_point
+    return round_half_away(np.clip(real, low, high, out=real)).astype(target.dtype)
+
+
+def _c_maximum(a: Array, b: Array, out: Array | None = None) -> Array:
+    """C++'s std::max, which answers its first argument when one of them is no number."""
+    return np.where(np.less(a, b), b, a) if out is None else _choose(np.less(a, b), b, a, out)
+
+
+def _c_minimum(a: Array, b: Array, out: Array | None = None) -> Array:
+    """C++'s std::min, which answers its first argument when one of them is no number."""
+    return np.where(np.less(b, a), b, a) if out is None else _choose(np.less(b, a), b, a, out)
+
+
+def _choose(condition: Array, a: Array, b: Array, out: Array) -> Array:
+    np.copyto(out, b)
+    np.copyto(out, a, where=condition)
+    return out
+
+
+_register_extremum("MAXIMUM", _c_maximum, np.maximum)
+_register_extremum("MINIMUM", _c_minimum, np.minimum)
+
+
+@kernel("POW")
+def power(call: Call, base: Array, exponent: Array) -> Array:
+    """Power of float32 or float16."""
+    if base.dtype == np.float32:
+        return np.power(base, exponent, out=call.target)
+    return store(np.power(widen(base), widen(exponent)), call.output, call.target)
+
+
+@kernel("PRELU")
+def prelu(call: Call, input: Array, alpha: Array) -> Array:
+    """The input, times alpha where it is negative; quantized in fixed point, as Android does."""
+    if call["input"].is_quantized:
+        output = call.output
+        above = quantize_multiplier(call["input"].scale / output.scale)
+        below = quantize_multiplier(call["input"].scale * call["alpha"].scale / output.scale)
+
+        def codes(x: Array, slope: Array) -> Array:
+            value = x.astype(np.int32) - call["input"].zero_point
+            scaled = value * (slope.astype(np.int32) - call["alpha"].zero_point)
+            result = np.where(
+                value >= 0,
+                multiply_by_quantized_multiplier(value, *above),
+                multiply_by_quantized_multiplier(scaled, *below),
+            )
+            return np.clip(result + output.zero_point, *code_range(output)).astype(output.dtype)
+
+        return of_code_pairs(call, codes, input, alpha)
+    result: Array = np.multiply(input, alpha, out=call.target)
+    np.copyto(result, input, where=input >= 0)
+    return result
+
+
+# -- comparison and logic ----------------------------------------------------------------------------------------------
+
+
+def _register_comparison(name: str, compare: Function) -> None:
+    @kernel(name)
+    def comparison(call: Call, input1: Array, input2: Array) -> Array:
+        first, second = call["input1"], call["input2"]
+        if not first.is_quantized or (first.scale, first.zero_point) == (second.scale, second.zero_point):
+            return compare(input1, input2, out=call.target)
+
+        def codes(a: Array, b: Array) -> Array:
+            return compare(_float32(a, first), _float32(b, second))
+
+        return of_code_pairs(call, codes, input1, input2)
+
+
+def _float32(codes: Array, type_: OperandType) -> Array:
+    """The real numbers of codes, rounded to float32."""
+    real = codes.astype(np.float32)
+    real -= np.float32(type_.zero_point)
+    real *= np.float32(type_.scale)
+    return real
+
+
+_COMPARISONS: dict[str, Function] = {
+    "EQUAL": np.equal,
+    "NOT_EQUAL": np.not_equal,
+    "LESS": np.less,
+    "LESS_EQUAL": np.less_equal,
+    "GREATER": np.greater,
+    "GREATER_EQUAL": np.greater_equal,
+    "LOGICAL_AND": np.logical_and,
+    "LOGICAL_OR": np.logical_or,
+}
+for _name, _function in _COMPARISONS.items():
+    _register_comparison(_name, _function)
+
+
+@kernel("SELECT")
+def select(call: Call, condition: Array, input1: Array, input2: Array) -> Array:
+    """The first where the condition holds, else the second."""
+    if call["input1"].is_quantized:
+        input1, input2 = _moved(input1, call["input1"], call.output), _moved(input2, call["input2"], call.output)
+    out = np.empty(condition.shape, input1.dtype) if call.target is None else call.target
+    return _choose(condition, input1, input2, out)
+
+
+# -- functions of one tensor -------------------------------------------------------------------------------------------
+
+
+def _register_unary(name: str, function: Function) -> None:
+    @kernel(name)
+    def unary(call: Call, input: Array) -> Array:
+        if call["input"].is_quantized:
+            table = call.once("table", lambda: _quantized_by_float32(function, call["input"], call.output))
+            return look_up(input, table, call.target)
+        if input.dtype == np.float16:
+            return store(function(widen(input)), call.output, call.target)
+        return function(input, out=call.target)
+
+
+def _quantized_by_float32(function: Function, source: OperandType, target: OperandType) -> Array:
+    """The table of a function that is computed in float32; what is no number gets the highest code."""
+    low, high = code_range(target)
+    real = function(_float32(all_codes(source), source)) / np.float32(target.scale)
+    codes = round_half_away(real) + np.float32(target.zero_point)
+    np.fmin(codes, np.float32(high), out=codes)
+    np.fmax(codes, np.float32(low), out=codes)
+    return codes.astype(target.dtype)
+
+
+def _reciprocal_square_root(x: Array, out: Array | None = None) -> Array:
+    root: Array = np.sqrt(x, out=out)
+    return np.reciprocal(root, out=root)
+
+
+_UNARY: dict[str, Function] = {
+    "ABS": np.absolute,
+    "NEG": np.negative,
+    "EXP": np.exp,
+    "LOG": np.log,
+    "SIN": np.sin,
+    "SQRT": np.sqrt,
+    "RSQRT": _reciprocal_square_root,
+    "FLOOR": np.floor,
+    "LOGICAL_NOT": np.logical_not,
+}
+for _name, _function in _UNARY.items():
+    _register_unary(_name, _function)
