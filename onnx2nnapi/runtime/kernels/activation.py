@@ -31,9 +31,10 @@ def _register_clamp(code: FuseCode) -> None:
             return codes
         bottom, top = map(np.float32, float_range(code))
         if input.dtype == np.float16:
-            return store(np.minimum(np.fmax(widen(input), bottom), top), call.output, call.target)
-        result = np.fmax(input, bottom, out=call.target)  # what is no number becomes the lower bound
-        return np.minimum(result, top, out=result)
+            return store(np.clip(np.fmax(widen(input), bottom), bottom, top), call.output, call.target)
+        result: Array = np.fmax(input, bottom, out=call.target)  # what is no number becomes the lower bound
+        np.minimum(result, top, out=result)
+        return result
 
 
 for _code in (FuseCode.RELU, FuseCode.RELU1, FuseCode.RELU6):

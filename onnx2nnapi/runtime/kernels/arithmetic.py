@@ -123,12 +123,12 @@ def requantize(scaled: Array, type_: OperandType, fuse_code: int = FuseCode.NONE
     low, high = code_range(type_, fuse_code)
     zero = type_.zero_point
     np.clip(scaled, low - zero, high - zero, out=scaled)
-    if low < zero:
+    if 0 <= zero <= low:  # nothing is negative, before or after the zero point: the cast rounds down
+        scaled += zero + 0.5
+    else:
         scaled += np.copysign(0.5, scaled)
         np.trunc(scaled, out=scaled)
         scaled += zero
-    else:  # nothing negative: the cast truncates
-        scaled += zero + 0.5
     return store(scaled, type_, out)
 
 

@@ -145,7 +145,9 @@ def prelu(call: Call, input: Array, alpha: Array) -> Array:
                 multiply_by_quantized_multiplier(value, *above),
                 multiply_by_quantized_multiplier(scaled, *below),
             )
-            return np.clip(result + output.zero_point, *code_range(output)).astype(output.dtype)
+            result += output.zero_point
+            np.clip(result, *code_range(output), out=result)
+            return result.astype(output.dtype)
 
         return of_code_pairs(call, codes, input, alpha)
     result: Array = np.multiply(input, alpha, out=call.target)
@@ -217,8 +219,8 @@ def _register_unary(name: str, function: Function) -> None:
 def _quantized_by_float32(function: Function, source: OperandType, target: OperandType) -> Array:
     """The table of a function that is computed in float32; what is no number gets the highest code."""
     low, high = code_range(target)
-    real = function(_float32(all_codes(source), source)) / np.float32(target.scale)
-    codes = round_half_away(real) + np.float32(target.zero_point)
+    codes = round_half_away(function(_float32(all_codes(source), source)) / np.float32(target.scale))
+    codes += np.float32(target.zero_point)
     np.fmin(codes, np.float32(high), out=codes)
     np.fmax(codes, np.float32(low), out=codes)
     return codes.astype(target.dtype)
