@@ -16,7 +16,7 @@ import numpy as np
 from onnx2nnapi.ir.types import Array, Shape
 from onnx2nnapi.nnapi.types import OperandType
 from onnx2nnapi.runtime.kernels import Call
-from onnx2nnapi.runtime.kernels.arithmetic import activate, code_range
+from onnx2nnapi.runtime.kernels.arithmetic import activate, code_range, quantize_multiplier
 
 __all__ = [
     "Finish",
@@ -157,36 +157,47 @@ def finish_of(call: Call, name: str, weights: Weights, bias: Array, fuse_code: i
 
 
 def _requantizing(call: Call, name: str, addend: Array, fuse_code: int) -> Finish:
+    """Fixed-point requantization in three steps of float64.
+
+    Android multiplies by a mantissa of 31 bits, rounds to 2^-s with ties upwards, and rounds that to a code with ties
+    away from zero. Both together are one floor, of the real number plus 1/2 plus (or, below zero, minus) 2^-(s+1).
+    """
     type_ = call.output
-    signed = type_.dtype == np.int8
     low, high = code_range(type_, fuse_code)
-    shift = 128 if signed else 0  # the cast truncates, so it happens above zero
-    multiplier = _multiplier(call, name)
+    flip = 128 if type_.dtype == np.int8 else 0  # the cast truncates, so it happens above zero
+    factor, nudge = _fixed_point(call, name)
+    offset = type_.zero_point + flip + 0.5
+    has_negatives = low < type_.zero_point
 
     def finish(sums: Array, out: Array) -> None:
         sums += addend
-        real = np.multiply(sums, multiplier, dtype=np.float64)
-        real += type_.zero_point + shift + 0.5
-        np.clip(real, low + shift, high + shift + 0.5, out=real)
+        real = scratch(call, "real", sums.shape, np.float64)
+        if has_negatives:
+            np.copysign(nudge, sums, out=real)
+            real += offset
+            sums = np.multiply(sums, factor, out=scratch(call, "scaled", sums.shape, np.float64))
+            real += sums
+        else:
+            np.multiply(sums, factor, out=real)
+            real += offset + nudge
+        np.clip(real, low + flip, high + flip + 0.5, out=real)
         codes = out.view(np.uint8)
         np.copyto(codes, real, casting="unsafe")
-        if signed:
+        if flip:
             np.bitwise_xor(codes, 0x80, out=codes)
 
     return finish
 
 
-def _multiplier(call: Call, weights: str) -> Array:
-    """Output codes for one step of the sums, one number or one for each channel.
-
-    It is larger by 2^-44 of itself, so that ties, which only dyadic scales have, round away from zero when half is
-    added and the fraction cut off; no other result is that near to a tie.
-    """
-    channels = call[weights].channel_quant
-    scales = np.float32(call[weights].scale) if channels is None else np.array(channels.scales, np.float32)
-    product = (np.float32(call["input"].scale) * scales).astype(np.float64)
-    result: Array = product / float(np.float32(call.output.scale)) * (1.0 + 2.0**-44)
-    return result
+def _fixed_point(call: Call, name: str) -> tuple[Array, Array]:
+    """Output codes for one step of the sums, and half a step of the first rounding: numbers, or one a channel."""
+    channels = call[name].channel_quant
+    scales = np.float32(call[name].scale) if channels is None else np.array(channels.scales, np.float32)
+    product = np.atleast_1d(np.float32(call["input"].scale) * scales).astype(np.float64)
+    pairs = [quantize_multiplier(real) for real in (product / float(np.float32(call.output.scale))).tolist()]
+    factor = np.array([math.ldexp(mantissa, shift - 31) for mantissa, shift in pairs])
+    nudge = np.array([math.ldexp(0.5, shift) if shift < 0 else 0.0 for _, shift in pairs])
+    return factor, nudge
 
 
 # -- products ----------------------------------------------------------------------------------------------------------
