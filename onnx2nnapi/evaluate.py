@@ -228,11 +228,7 @@ _CHEAP: dict[str, Callable[..., Any]] = {
     "ConstantOfShape": _constant_of_shape,
     "Div": _divide,
     "Equal": _elementwise(np.equal),
-    "Expand": lambda attrs, x, shape: (
-        x * np.ones(shape.tolist(), x.dtype)
-        if x.dtype.kind in "fiu"
-        else (np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(shape.tolist()))))
-    ),
+    "Expand": lambda attrs, x, shape: np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(shape.tolist()))),
     "Gather": _gather,
     "Greater": _elementwise(np.greater),
     "Identity": lambda attrs, x: x,
