@@ -19,7 +19,7 @@ from onnx2nnapi.nnapi.validation import validate
 from onnx2nnapi.runtime.arguments import InputCheck, OutputBuffers, aligned_array
 from onnx2nnapi.runtime.bound import BoundRun
 from onnx2nnapi.runtime.compilation import CacheReport, Compilation, CompileOptions, compile_model, enum_choice
-from onnx2nnapi.runtime.device_list import Device, select_devices
+from onnx2nnapi.runtime.device_list import select_devices
 from onnx2nnapi.runtime.execution import MODES, Burst, Execution, Mode, RunOptions
 from onnx2nnapi.runtime.library import Library, open_library
 from onnx2nnapi.runtime.memory import Memory, device_memory

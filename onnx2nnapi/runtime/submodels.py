@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 from dataclasses import replace
 
 from onnx2nnapi.nnapi.model import Lifetime, Model, Operand, Operation, Subgraph
 
-__all__ = ["extract"]
+__all__ = ["extract", "topological_order"]
 
 
 def extract(model: Model, operations: Sequence[int], outputs: Sequence[int] | None = None) -> Model:
@@ -50,3 +51,28 @@ def extract(model: Model, operations: Sequence[int], outputs: Sequence[int] | No
     )
     part = Subgraph(tuple(operands), parts, tuple(inputs), tuple(place[index] for index in results))
     return Model(part, model.subgraphs, model.relaxed)
+
+
+def topological_order(graph: Subgraph) -> list[int]:
+    """The operations' indices in an order to run in; NNAPI takes them in any.
+
+    Operations that are part of a cycle are left out; ``validate`` refuses such a model.
+    """
+    writer = {operand: index for index, operation in enumerate(graph.operations) for operand in operation.outputs}
+    waiting = [
+        len({writer[operand] for operand in operation.inputs if operand in writer}) for operation in graph.operations
+    ]
+    readers: list[list[int]] = [[] for _ in graph.operations]
+    for index, operation in enumerate(graph.operations):
+        for source in {writer[operand] for operand in operation.inputs if operand in writer}:
+            readers[source].append(index)
+    ready = [index for index, count in enumerate(waiting) if not count]
+    heapq.heapify(ready)  # the model's own order where it is free
+    order = []
+    while ready:
+        order.append(heapq.heappop(ready))
+        for reader in readers[order[-1]]:
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                heapq.heappush(ready, reader)
+    return order
