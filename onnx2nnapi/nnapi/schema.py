@@ -370,6 +370,7 @@ FAMILIES = (
     "resize",
     "lookup",
     "recurrent",
+    "quantized_lstm",
     "detection",
     "control",
 )

@@ -10,7 +10,7 @@ from onnx2nnapi.nnapi.codes import OperandCode, OperationCode
 from onnx2nnapi.nnapi.rules import Bound, RuleError
 from onnx2nnapi.nnapi.schema import Form, Rank, Role, Rule, Schema, Slot, TypeRow, register, scalar, tensor
 
-__all__ = ["GATES", "all_or_none", "cell_shapes", "expect_shapes", "lstm_weights"]
+__all__ = ["GATES", "all_or_none", "cell_presence", "cell_shapes", "expect_shapes", "lstm_weights"]
 
 GATES = ("input", "forget", "cell", "output")
 
@@ -96,7 +96,7 @@ def _matrix(bound: Bound, name: str) -> tuple[int, int]:
     return shape[0], shape[1]
 
 
-def _presence(bound: Bound, prefix: str) -> None:
+def cell_presence(bound: Bound, prefix: str = "") -> None:
     """Which of a cell's optional operands come together."""
     for clip in ("cell_clip", "projection_clip"):
         if bound.scalar(clip) < 0:
@@ -304,7 +304,7 @@ def _row(
     doc: str,
 ) -> Schema:
     """A row of floats whose input has ``rank``; ``prefixes`` are those of its LSTM cells."""
-    presence = [functools.partial(_presence, prefix=prefix) for prefix in prefixes]
+    presence = [functools.partial(cell_presence, prefix=prefix) for prefix in prefixes]
     return Schema(
         code,
         since,

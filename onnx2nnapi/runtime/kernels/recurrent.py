@@ -180,8 +180,8 @@ class _Cell:
 
         def side_by_side(pattern: str) -> Array:
             parts = each(pattern)
-            joined: Array = np.concatenate([parts[gate] for gate in gates])
-            return joined.T
+            joined: Array = np.concatenate([parts[gate] for gate in gates]).T
+            return joined
 
         gates = tuple(gate for gate in GATES if gate != "input" or find("input_to_input_weights") is not None)
         return cls(
