@@ -1,0 +1,91 @@
+"""Kernels of the image resizes (cpu_operations/ResizeImageOps.cpp): coordinates are computed in float32."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from onnx2nnapi.ir.types import Array
+from onnx2nnapi.runtime.kernels import Call, kernel
+from onnx2nnapi.runtime.kernels.arithmetic import store, widen
+from onnx2nnapi.runtime.kernels.sliding import channels_last, image_result, into_layout
+
+__all__: list[str] = []
+
+
+@kernel("RESIZE_NEAREST_NEIGHBOR")
+def resize_nearest_neighbor(
+    call: Call,
+    input: Array,
+    output_width: int = 0,
+    output_height: int = 0,
+    nchw: bool = False,
+    align_corners: bool = False,
+    half_pixel_centers: bool = False,
+    scale_width: float = 0.0,
+    scale_height: float = 0.0,
+) -> Array:
+    """Corners aligned round, else coordinates are cut off; the sizes are in the output's type already."""
+    x, out = channels_last(input, nchw), image_result(call, nchw)
+    rows, columns = (
+        _nearest(size, count, align_corners, half_pixel_centers)
+        for size, count in zip(x.shape[1:3], out.shape[1:3], strict=True)
+    )
+    np.take(np.take(x, rows, axis=1), columns, axis=2, out=out, mode="clip")
+    return into_layout(call, out, nchw)
+
+
+@kernel("RESIZE_BILINEAR")
+def resize_bilinear(
+    call: Call,
+    input: Array,
+    output_width: int = 0,
+    output_height: int = 0,
+    nchw: bool = False,
+    align_corners: bool = False,
+    half_pixel_centers: bool = False,
+    scale_width: float = 0.0,
+    scale_height: float = 0.0,
+) -> Array:
+    """Codes are interpolated as they are, and half is added before they are cut off toward zero."""
+    x, out = channels_last(widen(input), nchw), image_result(call, nchw)
+    (above, below, down), (left, right, across) = (
+        _neighbours(size, count, align_corners, half_pixel_centers)
+        for size, count in zip(x.shape[1:3], out.shape[1:3], strict=True)
+    )
+    down, across = down[:, np.newaxis, np.newaxis], across[:, np.newaxis]
+    up, back = 1 - down, 1 - across
+    top, bottom = x[:, above], x[:, below]
+    result = top[:, :, left] * (up * back)
+    result += bottom[:, :, left] * (down * back)
+    result += top[:, :, right] * (up * across)
+    result += bottom[:, :, right] * (down * across)
+    if call.output.is_quantized:
+        result += np.float32(0.5)
+    return into_layout(call, store(result, call.output, out), nchw)
+
+
+def _step(size: int, count: int, align_corners: bool) -> np.float32:
+    """Input elements for one step of the output."""
+    if align_corners and count > 1:
+        return np.float32(size - 1) / np.float32(count - 1)
+    return np.float32(size) / np.float32(count)
+
+
+def _nearest(size: int, count: int, align_corners: bool, half_pixel_centers: bool) -> Array:
+    """The input's index for each of the output's."""
+    places = np.arange(count, dtype=np.float32)
+    places = (places + np.float32(0.5 * half_pixel_centers)) * _step(size, count, align_corners)
+    if align_corners:
+        places += np.nextafter(np.float32(0.5), np.float32(0.0))
+    return np.minimum(places.astype(np.int64), size - 1)
+
+
+def _neighbours(size: int, count: int, align_corners: bool, half_pixel_centers: bool) -> tuple[Array, Array, Array]:
+    """The two indices in the input around each of the output's, and how far it lies from the first to the second."""
+    places = np.arange(count, dtype=np.float32)
+    step = _step(size, count, align_corners)
+    places = (places + np.float32(0.5)) * step - np.float32(0.5) if half_pixel_centers else places * step
+    lower = np.floor(places)
+    first = np.maximum(lower.astype(np.int64), 0)
+    second = np.minimum(lower.astype(np.int64) + 1, size - 1)
+    return np.minimum(first, size - 1), second, places - lower
