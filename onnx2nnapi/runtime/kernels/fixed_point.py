@@ -16,16 +16,8 @@ __all__ = ["inverse_square_root", "logistic16", "multiply16", "rescale16", "tanh
 
 LOW, HIGH = -(1 << 15), (1 << 15) - 1
 
-# exp(-2^exponent) as 32-bit numbers without integer bits, for the exponents from -2 on.
-_EXPONENTIALS = (
-    (-2, 1672461947),
-    (-1, 1302514674),
-    (0, 790015084),
-    (1, 290630308),
-    (2, 39332535),
-    (3, 720401),
-    (4, 242),
-)
+# exp(-2^exponent) as a 32-bit number without integer bits, by exponent.
+_EXPONENTIALS = {-2: 1672461947, -1: 1302514674, 0: 790015084, 1: 290630308, 2: 39332535, 3: 720401, 4: 242}
 
 
 def multiply16(a: Array, b: Array | int) -> Array:

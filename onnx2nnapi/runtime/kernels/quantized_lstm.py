@@ -83,7 +83,8 @@ class _Gates:
         products: Array = np.zeros(cell.size, np.int64)
         count = len(cell) * size
         products[:count] = np.tile(peephole[:size].astype(np.int64), len(cell)) * cell.reshape(-1)[:count]
-        return products.reshape(cell.shape)
+        result: Array = products.reshape(cell.shape)
+        return result
 
 
 def _layer_norm(x: Array, weights: Array, bias: Array, scale: float) -> Array:
