@@ -12,7 +12,26 @@ from onnx2nnapi.ir.types import Shape
 from onnx2nnapi.nnapi.rules import Bound, RuleError
 from onnx2nnapi.nnapi.schema import ShapeRule
 
-__all__ = ["broadcast", "broadcast_shapes", "normalized_axis", "reduced", "same_shape", "shape_of", "without_axis"]
+__all__ = [
+    "agree",
+    "broadcast",
+    "broadcast_shapes",
+    "normalized_axis",
+    "reduced",
+    "same_shape",
+    "shape_of",
+    "without_axis",
+]
+
+
+def agree(declared: Shape, shape: Shape) -> bool:
+    """Whether two shapes can be the same: sizes of 0, and () for the rank, are unspecified."""
+    return (
+        declared == shape
+        or not declared
+        or not shape
+        or (len(declared) == len(shape) and all(a == b or not a or not b for a, b in zip(declared, shape, strict=True)))
+    )
 
 
 def shape_of(name: str) -> ShapeRule:

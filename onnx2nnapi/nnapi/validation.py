@@ -1,38 +1,335 @@
-"""Whether NNAPI would accept a model, and the feature level that it needs."""
+"""Whether NNAPI would accept a model, and the feature level that it needs.
+
+What ANeuralNetworksModel_* would refuse is refused, and what would fail in every execution: sizes are followed through
+the graph as far as they are known, and those that only a run tells are left to it. Semantics: Android's
+ModelBuilder.cpp and Validation.cpp; each operation's own rules are its row's.
+"""
 
 from __future__ import annotations
 
-from onnx2nnapi.errors import InvalidModelError
-from onnx2nnapi.nnapi.model import Lifetime, Model, Operand, Subgraph
-from onnx2nnapi.nnapi.rules import Argument, RuleError, bind, level_of
-from onnx2nnapi.nnapi.schema import SCHEMAS
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-__all__ = ["validate"]
+import numpy as np
+
+from onnx2nnapi.errors import InvalidModelError
+from onnx2nnapi.nnapi.codes import OPERAND_SINCE, OperandCode
+from onnx2nnapi.nnapi.model import Lifetime, Model, Operand, Operation, Subgraph
+from onnx2nnapi.nnapi.rules import Argument, Bound, RuleError, UnknownValue, bind, level_of, output_types
+from onnx2nnapi.nnapi.schema import SCHEMAS
+from onnx2nnapi.nnapi.shapes import agree
+from onnx2nnapi.nnapi.types import OperandType
+
+__all__ = ["execution_order", "validate"]
+
+MAX_BYTES = 2**32 - 1  # NNAPI keeps the size of an operand in 32 bits
+MAX_NESTING = 64  # of sub-models in sub-models
+RELAXED_SINCE = 2  # ANeuralNetworksModel_relaxComputationFloat32toFloat16
+UNSPECIFIED_RANK_SINCE = 3
+SUBMODELS_SINCE = 4
+_SMALLEST, _LARGEST = float(np.finfo(np.float32).smallest_subnormal), float(np.finfo(np.float32).max)
 
 
 def validate(model: Model) -> int:
     """The feature level that ``model`` needs.
 
     Raises:
-        InvalidModelError: NNAPI would refuse it.
+        InvalidModelError: NNAPI would refuse it, or every execution would fail.
     """
-    level = 1
-    for graph in model.graphs:
-        for index, operation in enumerate(graph.operations):
-            where = f"operation {index} {operation.code.name}"
-            if operation.code not in SCHEMAS:
-                raise InvalidModelError("it is not supported", where=where)
-            arguments = [_argument(model, graph.operands[operand]) for operand in operation.inputs]
-            outputs = [graph.operands[operand].type for operand in operation.outputs]
-            try:
-                level = max(level, level_of(bind(SCHEMAS[operation.code], arguments, outputs)))
-            except RuleError as error:
-                raise InvalidModelError(str(error), where=where) from None
+    _check_nesting(model)
+    level = RELAXED_SINCE if model.relaxed else 1
+    if model.subgraphs:
+        level = SUBMODELS_SINCE
+    for position, graph in enumerate(model.graphs):
+        level = max(level, _Validator(model, graph, f"sub-model {position - 1}, " if position else "").level())
     return level
 
 
-def _argument(model: Model, operand: Operand) -> Argument | None:
-    if operand.lifetime is Lifetime.NO_VALUE:
-        return None
-    graph: Subgraph | None = model.subgraphs[operand.subgraph] if operand.subgraph is not None else None
-    return Argument(operand.type, graph if graph is not None else operand.value)
+def _check_nesting(model: Model) -> None:
+    """Refuse sub-models that contain themselves, or are nested too deep to run."""
+    references = [
+        sorted({operand.subgraph for operand in graph.operands if operand.subgraph is not None})
+        for graph in model.subgraphs
+    ]
+    depth: dict[int, int] = {}
+    for start in range(len(references)):
+        path = [start]
+        while path:
+            index = path[-1]
+            inside = [other for other in references[index] if other not in depth]
+            if any(other in path for other in inside):
+                raise InvalidModelError("it contains itself", where=f"sub-model {index}")
+            if inside:
+                path.append(inside[0])
+                continue
+            depth[index] = 1 + max((depth[other] for other in references[index]), default=0)
+            path.pop()
+    deepest = max(depth.values(), default=0)
+    if deepest > MAX_NESTING:
+        raise InvalidModelError(f"sub-models are nested {deepest} deep, {MAX_NESTING} is the limit")
+
+
+# -- operands ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What NNAPI asks of an operand of an element type.
+
+    Attributes:
+        since: the feature level that brought it.
+        tensor: whether it has dimensions.
+        bytes: of one element.
+        scale: whether the scale must be positive (True), zero (False), or may be either (None).
+        zero_points: smallest and largest.
+        per_channel: whether its scales are those of channels.
+    """
+
+    since: int
+    tensor: bool
+    bytes: int
+    scale: bool | None
+    zero_points: tuple[int, int]
+    per_channel: bool
+
+    @classmethod
+    def of(cls, code: OperandCode) -> _Kind:
+        quantized, per_channel = "QUANT" in code.name, code is OperandCode.TENSOR_QUANT8_SYMM_PER_CHANNEL
+        zero_points = (0, 0)
+        if "ASYMM" in code.name:
+            limits = np.iinfo(code.dtype)  # type: ignore[type-var]
+            zero_points = int(limits.min), int(limits.max)
+        scale = None if code is OperandCode.TENSOR_INT32 else quantized and not per_channel
+        size = 0 if code is OperandCode.MODEL else code.dtype.itemsize
+        return cls(OPERAND_SINCE[code], code.is_tensor, size, scale, zero_points, per_channel)
+
+
+_KINDS = {code: _Kind.of(code) for code in OperandCode}
+
+
+def _check_operand(operand: Operand) -> int:
+    """The level that an operand needs; ValueError with what is wrong."""
+    type_, lifetime = operand.type, operand.lifetime
+    code, shape = type_.code, type_.shape
+    kind = _KINDS[code]
+    level = kind.since
+    if kind.tensor:
+        if not shape:
+            level = max(level, UNSPECIFIED_RANK_SINCE)
+        elif kind.bytes * math.prod([size for size in shape if size]) > MAX_BYTES:
+            raise ValueError(f"its dimensions {list(shape)} are more than the {MAX_BYTES} bytes that NNAPI can address")
+    elif shape:
+        raise ValueError(f"{code.name} is a scalar, it must have no dimensions, not {list(shape)}")
+    scale, zero_point = type_.scale, type_.zero_point
+    if kind.scale:
+        if not _SMALLEST <= scale <= _LARGEST:
+            raise ValueError(f"its scale is {scale!r}, that of {code.name} must be a positive float32")
+    elif scale != 0 and (kind.scale is False or not _SMALLEST <= scale <= _LARGEST):
+        raise ValueError(f"its scale is {scale!r}, that of {code.name} must be {'0' if kind.scale is False else '≥ 0'}")
+    low, high = kind.zero_points
+    if not low <= zero_point <= high:
+        raise ValueError(
+            f"its zero point is {zero_point}, that of {code.name} must be {low}" + f" to {high}" * (low < high)
+        )
+    if kind.per_channel or type_.channel_quant is not None:
+        _check_channels(type_, kind)
+    if (code is OperandCode.MODEL) != (lifetime is Lifetime.SUBGRAPH):
+        raise ValueError(f"{code.name} and lifetime {lifetime.value} do not go together")
+    if lifetime is Lifetime.CONSTANT:
+        _check_constant(operand)
+    return level
+
+
+def _check_channels(type_: OperandType, kind: _Kind) -> None:
+    channels = type_.channel_quant
+    if not kind.per_channel:
+        raise ValueError(f"it has scales of channels, which {type_.code.name} must not have")
+    if channels is None:
+        raise ValueError(f"it has no scales of channels, which {type_.code.name} needs")
+    if not 0 <= channels.channel_dim < type_.rank:
+        raise ValueError(f"its channel dimension is {channels.channel_dim}, its rank is {type_.rank}")
+    count = type_.shape[channels.channel_dim]
+    if not count:
+        raise ValueError(f"its channel dimension {channels.channel_dim} must be specified")
+    if len(channels.scales) != count:
+        raise ValueError(
+            f"it has {len(channels.scales)} scales of channels, dimension {channels.channel_dim} is {count}"
+        )
+    for index, scale in enumerate(channels.scales):
+        if not _SMALLEST <= scale <= _LARGEST:
+            raise ValueError(f"the scale of its channel {index} is {scale!r}, it must be a positive float32")
+
+
+def _check_constant(operand: Operand) -> None:
+    type_, value = operand.type, operand.value
+    if value is None:
+        raise ValueError("it is CONSTANT, but has no value")
+    if not type_.is_specified:
+        raise ValueError(f"it is CONSTANT, all its dimensions must be specified, not {list(type_.shape)}")
+    if value.size != type_.size or value.dtype != type_.dtype:
+        raise ValueError(f"its value is {value.dtype}{list(value.shape)}, its type is {type_}")
+
+
+# -- graphs ------------------------------------------------------------------------------------------------------------
+
+
+def execution_order(graph: Subgraph) -> list[int]:
+    """Positions of the operations, each after those whose results it reads; those that never can run are missing.
+
+    Operations that are in order already stay as they are.
+    """
+    writers = {index: position for position, op in enumerate(graph.operations) for index in op.outputs}
+    waits_for = [{writers[index] for index in op.inputs if index in writers} for op in graph.operations]
+    if all(max(before, default=-1) < position for position, before in enumerate(waits_for)):
+        return list(range(len(waits_for)))
+    readers: list[list[int]] = [[] for _ in waits_for]
+    for position, before in enumerate(waits_for):
+        for writer in before:
+            readers[writer].append(position)
+    missing = [len(before) for before in waits_for]
+    ready = [position for position, count in enumerate(missing) if not count][::-1]
+    order = []
+    while ready:
+        position = ready.pop()
+        order.append(position)
+        for reader in reversed(readers[position]):
+            missing[reader] -= 1
+            if not missing[reader]:
+                ready.append(reader)
+    return order
+
+
+class _Validator:
+    """Checks one graph of a model.
+
+    Args:
+        model: whose sub-models the graph's operands may be.
+        graph: the main graph or a sub-model.
+        prefix: names a sub-model in messages.
+    """
+
+    def __init__(self, model: Model, graph: Subgraph, prefix: str) -> None:
+        self.model = model
+        self.graph = graph
+        self.prefix = prefix
+        self.arguments: list[Argument | None] = []
+
+    def level(self) -> int:
+        """The feature level that the graph needs; sub-models of its operands are checked by themselves.
+
+        Raises:
+            InvalidModelError: naming the operand or operation.
+        """
+        graph = self.graph
+        if not graph.operations:
+            raise InvalidModelError(f"{self.prefix}the graph has no operations, NNAPI wants one at least")
+        level = 1
+        for index, operand in enumerate(graph.operands):
+            try:
+                level = max(level, _check_operand(operand))
+            except ValueError as error:
+                raise InvalidModelError(str(error), where=self._operand(index)) from None
+        self._check_interface(graph.inputs, Lifetime.INPUT)
+        self._check_interface(graph.outputs, Lifetime.OUTPUT)
+        order = self._order()
+        self.arguments = [self._argument(operand) for operand in graph.operands]
+        return max(level, max(map(self._check_operation, order)))
+
+    def _check_interface(self, indices: Sequence[int], lifetime: Lifetime) -> None:
+        """The model's inputs or outputs: at least one, each once, exactly the operands of that lifetime."""
+        noun = f"model {lifetime.value.lower()}"
+        if not indices:
+            raise InvalidModelError(f"{self.prefix}the graph has no {noun}s, NNAPI wants one at least")
+        listed = set(indices)
+        for index, operand in enumerate(self.graph.operands):
+            if index in listed and operand.lifetime is not lifetime:
+                raise InvalidModelError(
+                    f"it is listed as {noun}, but is {operand.lifetime.value}", where=self._operand(index)
+                )
+            if operand.lifetime is lifetime and index not in listed:
+                raise InvalidModelError(f"it is {lifetime.value}, but not listed as {noun}", where=self._operand(index))
+        if len(listed) != len(indices):
+            twice = next(index for position, index in enumerate(indices) if index in indices[:position])
+            raise InvalidModelError(f"it is listed twice as {noun}", where=self._operand(twice))
+
+    def _order(self) -> list[int]:
+        """Positions of the operations in an order in which they can run; every result is written by one of them."""
+        graph = self.graph
+        written: dict[int, int] = {}
+        for position, operation in enumerate(graph.operations):
+            for index in operation.outputs:
+                lifetime = graph.operands[index].lifetime
+                if lifetime is not Lifetime.TEMPORARY and lifetime is not Lifetime.OUTPUT:
+                    raise InvalidModelError(
+                        f"it writes {self._operand(index)}, which is {lifetime.value}; it must be TEMPORARY or OUTPUT",
+                        where=self._where(position),
+                    )
+                if index in written:
+                    raise InvalidModelError(
+                        f"it writes {self._operand(index)}, which {self._where(written[index])} writes too",
+                        where=self._where(position),
+                    )
+                written[index] = position
+        for index, operand in enumerate(graph.operands):
+            if operand.lifetime in (Lifetime.TEMPORARY, Lifetime.OUTPUT) and index not in written:
+                raise InvalidModelError("no operation writes it", where=self._operand(index))
+        order = execution_order(graph)
+        if len(order) != len(graph.operations):
+            stuck = min(set(range(len(graph.operations))) - set(order))
+            raise InvalidModelError("it depends on its own result: the graph has a cycle", where=self._where(stuck))
+        return order
+
+    def _argument(self, operand: Operand) -> Argument | None:
+        if operand.lifetime is Lifetime.NO_VALUE:
+            return None
+        if operand.subgraph is not None:
+            return Argument(operand.type, self.model.subgraphs[operand.subgraph])
+        return Argument(operand.type, operand.value)
+
+    def _check_operation(self, position: int) -> int:
+        """The level that an operation needs; what its results are is noted for their readers."""
+        graph = self.graph
+        operation = graph.operations[position]
+        schema = SCHEMAS.get(operation.code)
+        if schema is None:
+            raise InvalidModelError("the operation is not supported", where=self._where(position))
+        arguments = [self.arguments[index] for index in operation.inputs]
+        declared = [graph.operands[index].type for index in operation.outputs]
+        try:
+            bound = bind(schema, arguments, declared)
+            level = level_of(bound)
+            if all(argument is None or argument.type.is_specified for argument in arguments):
+                self._note_results(operation, bound, declared)
+        except RuleError as error:
+            raise InvalidModelError(str(error), where=self._where(position)) from None
+        return level
+
+    def _note_results(self, operation: Operation, bound: Bound, declared: Sequence[OperandType]) -> None:
+        try:
+            computed = output_types(bound, declared)
+        except UnknownValue:
+            return
+        if len(computed) != len(declared):
+            raise RuleError(f"it has {len(declared)} outputs, {len(computed)} are computed")
+        for index, promised, type_ in zip(operation.outputs, declared, computed, strict=True):
+            if type_.code.is_tensor and not agree(promised.shape, type_.shape):
+                raise RuleError(
+                    f"its result {self._operand(index)} has shape {list(type_.shape)}, it is declared as "
+                    f"{list(promised.shape)}"
+                )
+            if self.graph.operands[index].lifetime is Lifetime.OUTPUT and (
+                type_.scale != promised.scale or type_.zero_point != promised.zero_point
+            ):
+                raise RuleError(f"its result {self._operand(index)} is {type_}, it is declared as {promised}")
+            if type_ != promised:
+                self.arguments[index] = Argument(type_)
+
+    def _operand(self, index: int) -> str:
+        name = self.graph.operands[index].name
+        return f"{self.prefix}operand {index}" + (f" {name!r}" if name else "")
+
+    def _where(self, position: int) -> str:
+        operation = self.graph.operations[position]
+        nodes = f" of {', '.join(map(repr, operation.origin[:3]))}" if operation.origin else ""
+        return f"{self.prefix}operation {position} {operation.code.name}{nodes}"
