@@ -6,6 +6,7 @@ another input, so that an ONNX model may do at its border what NNAPI forbids.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ from onnx2nnapi.nnapi.types import OperandType
 from onnx2nnapi.nnapi.validation import validate
 
 __all__ = ["PORT_DTYPES", "Port", "Program", "Segment", "carries", "check", "load"]
+
+MAX_PORT_RANK = 4  # tensors of a higher rank change hands with neighbouring dimensions merged
 
 # The element types of ONNX tensors that a program can take or give.
 PORT_DTYPES = (
@@ -189,7 +192,10 @@ def check(program: Program) -> None:
 
 
 def carries(port: Port, type_: OperandType) -> bool:
-    """Whether an operand can hold a port's tensor: the same kind of numbers, the same sizes (rank 0 as [1])."""
+    """Whether an operand can hold a port's tensor: the same kind of numbers, the same sizes.
+
+    Rank 0 is [1], and a rank beyond NNAPI's 4 any shape of as many elements.
+    """
     kinds = {"bfloat16": "f"}
     kind = kinds.get(port.dtype) or np.dtype(port.dtype).kind
     if kind.replace("u", "i") != type_.dtype.kind.replace("u", "i"):
@@ -197,6 +203,8 @@ def carries(port: Port, type_: OperandType) -> bool:
     if not type_.code.is_tensor:
         return port.shape in ((), (1,))
     shape = port.shape or (1,)
+    if len(shape) > MAX_PORT_RANK and all(isinstance(dim, int) for dim in shape):
+        return not type_.shape or math.prod(dim for dim in shape if isinstance(dim, int)) == type_.size
     return not type_.shape or (
         len(shape) == len(type_.shape)
         and all(

@@ -30,7 +30,7 @@ class Session:
     """Runs a program by its ONNX names, dtypes and shapes. ``run`` may be called from several threads.
 
     Args:
-        program: a Program, or the path of a .nnapi file, or of an .onnx file, which is converted with ``convert_options``.
+        program: a Program, or the path of a .nnapi file, or of an .onnx file, converted with ``convert_options``.
         backend: "nnapi" is Android's runtime (or ``library``), "host" numpy, "auto" NNAPI where the library loads.
         library: path of a libneuralnetworks.so other than the system's.
         devices: names of the devices to use; None leaves the choice to NNAPI.
@@ -148,7 +148,9 @@ class Session:
         if array is None:
             raise InvalidModelError("nothing computes it", where=f"output {port.name!r}")
         array = array.astype(dtype, copy=False)
-        return array.reshape(()) if port.shape == () else array
+        if all(isinstance(dim, int) for dim in port.shape):
+            return array.reshape(tuple(dim for dim in port.shape if isinstance(dim, int)))
+        return array
 
     # -- its end -----------------------------------------------------------------------------------------------------
 
@@ -252,7 +254,7 @@ def _converted(value: object, dtype: np.dtype[Any], where: str) -> Array:
 
 
 def _to_operand(port: Port, array: Array, type_: OperandType | None) -> Array:
-    """The array that NNAPI's operand takes: int64 as int32, double as float, rank 0 as [1]."""
+    """The array that NNAPI's operand takes: int64 as int32, double as float, rank 0 as [1], ranks above 4 merged."""
     if type_ is None:
         return array
     target = np.dtype(type_.dtype)
@@ -267,4 +269,6 @@ def _to_operand(port: Port, array: Array, type_: OperandType | None) -> Array:
                     hint=f"values must lie in {limits.min} to {limits.max}",
                 )
         array = array.astype(target)
+    if type_.code.is_tensor and array.ndim != type_.rank and type_.rank:
+        return array.reshape(type_.shape)
     return array.reshape((1,)) if type_.code.is_tensor and array.ndim == 0 else array

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -132,7 +133,7 @@ def log_softmax(b: Builder, op: Op) -> Value:
     return _over_axis(b, "LOG_SOFTMAX", x, axis_of(op.attrs["axis"], max(x.rank, 1)), beta=1.0)
 
 
-def _over_axis(b: Builder, kind: str, x: Value, axis: int, **attrs: float) -> Value:
+def _over_axis(b: Builder, kind: str, x: Value, axis: int, **attrs: Any) -> Value:
     shape = x.shape
     if x.rank > MAX_RANK:
         before, after = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])

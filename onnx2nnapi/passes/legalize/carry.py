@@ -34,7 +34,7 @@ def takes(b: Builder, kind: str, x: Value, name: str = "input") -> bool:
 
 
 def carried(b: Builder, kind: str, x: Value, move: Callable[[Value], Value], name: str = "input") -> Value:
-    """``move(x)``, where ``move`` only moves elements by operation ``kind``; in another type where that lacks ``x``'s."""
+    """``move(x)``, which moves elements by operation ``kind``; in another type where that lacks ``x``'s."""
     dtype = x.known.dtype
     if takes(b, kind, x, name) or dtype.kind not in "bi" or (dtype.itemsize == 1 and dtype.kind == "i"):
         return move(x)

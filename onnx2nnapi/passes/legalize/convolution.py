@@ -43,7 +43,7 @@ class Window:
 
 
 def two(values: Sequence[int] | None, default: int = 1) -> tuple[int, int]:
-    """An attribute over one or two spatial dimensions as (height, width); height is 1-dimensional data's missing one."""
+    """An attribute over one or two spatial dimensions as (height, width); one dimension is the width."""
     items = [default, default] if not values else [default, *values] if len(values) == 1 else list(values)
     return int(items[0]), int(items[1])
 
@@ -92,7 +92,7 @@ def from_nhwc(b: Builder, x: Value, rank: int) -> Value:
     return b.transpose(x, (0, 3, 1, 2))
 
 
-def padding_attrs(pads: Sequence[int]) -> dict[str, int]:
+def padding_attrs(pads: Sequence[int]) -> dict[str, Any]:
     """(top, left, bottom, right) by NNAPI's operand names."""
     top, left, bottom, right = pads
     return {"padding_left": left, "padding_right": right, "padding_top": top, "padding_bottom": bottom}
@@ -137,7 +137,7 @@ def slice_nhwc(b: Builder, x: Value, begin: Sequence[int], size: Sequence[int]) 
 def conv(b: Builder, op: Op) -> Value:
     """CONV_2D, DEPTHWISE_CONV_2D (one input channel a group) or GROUPED_CONV_2D.
 
-    Dilation below level 3 is a kernel with zeros between its taps; groups below level 3 one with zeros off its diagonal blocks.
+    Below level 3 dilation is a kernel with zeros between its taps, and groups one with zeros off its diagonal blocks.
     """
     x, weight = b.inputs(op)[:2]
     spatial(b, x.rank, "Conv")
@@ -170,7 +170,7 @@ def _plain(b: Builder, x: Value, weight: Value, bias: Value, window: Window, att
     return b.emit("CONV_2D", x, b.transpose(weight, (0, 2, 3, 1)), bias, **attrs, **_dilation(window))
 
 
-def _dilation(window: Window) -> dict[str, int]:
+def _dilation(window: Window) -> dict[str, Any]:
     return (
         {}
         if window.dilations == (1, 1)
@@ -246,9 +246,9 @@ def _need_constant(b: Builder, weight: Value, what: str) -> LazyArray:
 
 @legalizes("ConvTranspose")
 def conv_transpose(b: Builder, op: Op) -> Value:
-    """TRANSPOSE_CONV_2D with explicit padding (level 3), a group at a time; below, a CONV_2D over the phases and DEPTH_TO_SPACE.
+    """TRANSPOSE_CONV_2D with explicit padding (level 3), a group at a time; below, CONV_2D and DEPTH_TO_SPACE.
 
-    NNAPI's output has the size that stride, kernel and padding give; ``output_padding`` is a smaller (or negative) end padding.
+    NNAPI's output has the size that stride, kernel and padding give; ``output_padding`` is a smaller end padding.
     """
     x, weight = b.inputs(op)[:2]
     spatial(b, x.rank, "ConvTranspose")
@@ -256,12 +256,10 @@ def conv_transpose(b: Builder, op: Op) -> Value:
     data = to_nhwc(b, x)
     if weight.rank == 3:
         weight = b.reshape(weight, (*weight.shape[:2], 1, weight.shape[2]))
-    kernel, strides, dilations = two(weight.shape[2:]), two(op.attrs.get("strides")), two(op.attrs.get("dilations"))
+    strides, dilations = two(op.attrs.get("strides")), two(op.attrs.get("dilations"))
     bias = _bias(b, op, weight.shape[1] * group, x.known.dtype)
     weight = _spread(b, weight, dilations)
-    window = _transposed_window(
-        op, two(weight.shape[2:]), strides, (data.shape[1], data.shape[2]), b.out_shape(op), kernel
-    )
+    window = _transposed_window(op, two(weight.shape[2:]), strides, (data.shape[1], data.shape[2]), b.out_shape(op))
     channels, outputs = weight.shape[0] // group, weight.shape[1]
     results = []
     for g in range(group):
@@ -288,7 +286,6 @@ def _transposed_window(
     strides: tuple[int, int],
     sizes: tuple[int, int],
     out_shape: Sequence[int],
-    kernel: tuple[int, int],
 ) -> Window:
     """pads: what is cut off the full result (the end's may be negative: rows that only the bias reaches)."""
     outputs = two(out_shape[2:])
@@ -318,9 +315,9 @@ def _transposed(b: Builder, x: Value, weight: Value, bias: Value, window: Window
 
 
 def _by_phases(b: Builder, x: Value, weight: Value, bias: Value, window: Window) -> Value:
-    """Stride s: each of the s·s phases of the output is a plain convolution of the input; DEPTH_TO_SPACE interleaves them.
+    """Each of the s·s phases of the output is a plain convolution of the input; DEPTH_TO_SPACE interleaves them.
 
-    Output row y reads input rows i with y + top - i·s in [0, h): for y + top = q·s + r these are i = q - t, tap t·s + r.
+    Output row y reads input rows i with y + top - i·s in [0, h): for y + top = q·s + r, i = q - t with tap t·s + r.
     """
     (sh, sw), (top, left) = window.strides, window.pads[:2]
     stride = max(sh, sw)
@@ -334,7 +331,8 @@ def _by_phases(b: Builder, x: Value, weight: Value, bias: Value, window: Window)
         padded = np.zeros((inputs, outputs, depth[0] * sh, depth[1] * sw), array.dtype)
         padded[:, :, :high, :wide] = array
         split = padded.reshape(inputs, outputs, depth[0], sh, depth[1], sw)[:, :, ::-1, :, ::-1]
-        return split.transpose(3, 5, 1, 2, 4, 0).reshape(sh * sw * outputs, depth[0], depth[1], inputs)
+        moved: np.ndarray[Any, Any] = split.transpose(3, 5, 1, 2, 4, 0)
+        return moved.reshape(sh * sw * outputs, depth[0], depth[1], inputs)
 
     kernel = b.const(
         const.then(f"phases[{sh}, {sw}]", phases, shape=(sh * sw * outputs, *depth, inputs)),

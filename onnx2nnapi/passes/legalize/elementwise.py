@@ -152,7 +152,7 @@ def quotient(b: Builder, x: Value, y: Value) -> Value:
 
 
 def extremum(b: Builder, kind: str, x: Value, y: Value) -> Value:
-    """MAXIMUM or MINIMUM; of floats below level 3 by the positive part of the difference (as exact as one subtraction)."""
+    """MAXIMUM or MINIMUM; of floats below level 3 by the positive part of the difference."""
     if b.at_least(3) or x.known.dtype.kind != "f":
         return binary(b, kind, x, y)
     if kind == "MAXIMUM":

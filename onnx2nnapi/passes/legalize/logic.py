@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from onnx2nnapi.ir.graph import Op, Value
@@ -60,7 +62,7 @@ def cast(b: Builder, op: Op) -> Value:
     return cast_to(b, b.inputs(op)[0], target.dtype)
 
 
-def cast_to(b: Builder, x: Value, dtype: np.dtype[np.generic]) -> Value:
+def cast_to(b: Builder, x: Value, dtype: np.dtype[Any]) -> Value:
     """CAST where it means what ONNX means; booleans are x != 0; below level 3 bytes by DEQUANTIZE."""
     source = x.known.dtype
     if source == dtype:
@@ -79,8 +81,8 @@ def cast_to(b: Builder, x: Value, dtype: np.dtype[np.generic]) -> Value:
     return b.emit("CAST", x, dtype=dtype, quant=quant)
 
 
-def _to_bytes(b: Builder, x: Value, dtype: np.dtype[np.generic]) -> Value:
-    """CAST saturates where ONNX's integers wrap: allowed only with proof that nothing is out of range, or from floats (undefined there)."""
+def _to_bytes(b: Builder, x: Value, dtype: np.dtype[Any]) -> Value:
+    """CAST saturates where ONNX's integers wrap: with proof only that none is out of range."""
     limits = np.iinfo(dtype)
     if x.known.dtype.kind == "i":
         interval = b.interval(x)

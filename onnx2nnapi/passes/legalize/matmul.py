@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from onnx2nnapi.ir.graph import Op, Value
+from onnx2nnapi.ir.types import LazyArray
 from onnx2nnapi.passes.builder import Builder
 from onnx2nnapi.passes.legalize import legalizes
 from onnx2nnapi.passes.legalize.elementwise import scale
@@ -141,7 +143,7 @@ def _at_rank(b: Builder, value: Value, rank: int) -> Value:
 
 
 def _matrices(b: Builder, value: Value, batch: tuple[int, ...]) -> list[Value]:
-    """The matrices of a batch, one value each, in the order of the product's batch; a matrix that is shared is one value."""
+    """The matrices of a batch in the order of the product's batch; one that is shared is one value."""
     own = value.shape[:-2]
     rows, columns = value.shape[-2:]
     count = math.prod(own)
@@ -150,16 +152,19 @@ def _matrices(b: Builder, value: Value, batch: tuple[int, ...]) -> list[Value]:
         parts = [flat]
     elif flat.const is not None:
         const = flat.const.reshape((count, rows, columns))
-        parts = [
-            b.const(const.then(f"part[{i}]", lambda array, i=i: array[i], shape=(rows, columns))) for i in range(count)
-        ]
+        parts = [b.const(_part(const, i)) for i in range(count)]
     elif b.at_least(3):
         parts = b.emit_all("SPLIT", flat, axis=0, count=count)
     else:
-        masks = {"begin_mask": 0, "end_mask": 0, "shrink_axis_mask": 0}
+        masks: dict[str, Any] = {"begin_mask": 0, "end_mask": 0, "shrink_axis_mask": 0}
         parts = [
             b.emit("STRIDED_SLICE", flat, begin=(i * rows, 0), end=((i + 1) * rows, columns), strides=(1, 1), **masks)
             for i in range(count)
         ]
     index = np.broadcast_to(np.arange(count).reshape(own), batch).reshape(-1)
     return [parts[i] for i in index]
+
+
+def _part(const: LazyArray, index: int) -> LazyArray:
+    """One entry along the first dimension."""
+    return const.then(f"part[{index}]", lambda array: array[index], shape=const.shape[1:])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +44,7 @@ def reshape(b: Builder, op: Op) -> Value:
 
 
 def reshaped(b: Builder, x: Value, shape: Sequence[int]) -> Value:
-    """``x`` in another shape, whatever its type and the ranks; int32 below level 6 by EXPAND_DIMS where that is enough."""
+    """``x`` in another shape, of any type and rank; int32 below level 6 by EXPAND_DIMS where that is enough."""
     target = tuple(shape)
     if target == x.shape or x.const is not None:
         return b.reshape(x, target)
@@ -57,7 +58,7 @@ def reshaped(b: Builder, x: Value, shape: Sequence[int]) -> Value:
 
 
 def _added_axes(shape: Sequence[int], target: Sequence[int]) -> list[int] | None:
-    """The axes of size 1 whose insertion turns ``shape`` into ``target``; None where something else would have to change."""
+    """The axes of size 1 whose insertion turns ``shape`` into ``target``; None where that is not enough."""
     added, position = [], 0
     for axis, size in enumerate(target):
         if position < len(shape) and shape[position] == size and len(target) - axis >= len(shape) - position:
@@ -106,7 +107,7 @@ def _follows(shape: Sequence[int], first: int, second: int) -> bool:
 
 
 def _in_two(b: Builder, x: Value, perm: Sequence[int]) -> Value:
-    """Rank above 4 after merging: bring the first dimension of the result to the front, then permute the rest as one batch each."""
+    """Rank above 4 after merging: first the result's first dimension, then the rest slice by slice."""
     front = perm[0]
     shape = x.shape
     merged = (math.prod(shape[:front]), shape[front], math.prod(shape[front + 1 :]))
@@ -181,7 +182,9 @@ def _constant_within(value: Value, bound: int) -> bool:
 def split(b: Builder, op: Op) -> list[Value]:
     """SPLIT where the parts are equal, else a slice for each."""
     x, axis = b.inputs(op)[0], axis_of(op.attrs["axis"], b.in_type(op).rank)
-    sizes = [b.out_type(op, i).shape[axis] if name is not None else None for i, name in enumerate(op.outputs)]
+    sizes: list[Any] = [
+        b.out_type(op, i).shape[axis] if name is not None else None for i, name in enumerate(op.outputs)
+    ]
     if any(size is None for size in sizes):
         given = b.optional_input(op, 1)
         sizes = (
@@ -252,7 +255,7 @@ def _strided(b: Builder, x: Value, begin: Sequence[int], size: Sequence[int], st
     mask = sum(1 << i for i, end in enumerate(ends) if end < 0)
     bounded = tuple(max(end, 0) for end in ends)
     steps = tuple(int(step) for step in stride)
-    attrs = {"begin": tuple(begin), "end": bounded, "strides": steps}
+    attrs: dict[str, Any] = {"begin": tuple(begin), "end": bounded, "strides": steps}
     return b.emit("STRIDED_SLICE", x, **attrs, begin_mask=0, end_mask=mask, shrink_axis_mask=0)
 
 
@@ -278,9 +281,8 @@ def gather(b: Builder, op: Op) -> Value:
         index = indices.const.numpy().astype(np.int64)
         index = np.where(index < 0, index + size, index)
         if index.size and not (index.min() >= 0 and index.max() < size):
-            b.unsupported(
-                f"index {int(index.max() if index.max() >= size else index.min())} is outside dimension {axis} of size {size}"
-            )
+            worst = int(index.max() if index.max() >= size else index.min())
+            b.unsupported(f"index {worst} is outside dimension {axis} of size {size}")
         step = int(index.reshape(-1)[1] - index.reshape(-1)[0]) if index.size > 1 else 1
         if index.size and step and np.all(np.diff(index.reshape(-1)) == step):
             start = int(index.reshape(-1)[0])

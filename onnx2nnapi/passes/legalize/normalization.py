@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -44,11 +45,11 @@ def batch_normalization(b: Builder, op: Op) -> Value:
 
 @legalizes("InstanceNormalization")
 def instance_normalization(b: Builder, op: Op) -> Value:
-    """INSTANCE_NORMALIZATION, whose gamma and beta are one for all channels, then MUL and ADD; below level 3 as a layer's."""
+    """INSTANCE_NORMALIZATION, whose gamma and beta are one for all channels, then MUL and ADD."""
     x, gamma, beta = b.inputs(op)
     dtype = x.known.dtype
     if b.at_least(3) and x.rank in (3, 4):
-        attrs = {"gamma": 1.0, "beta": 0.0, "epsilon": op.attrs["epsilon"]}
+        attrs: dict[str, Any] = {"gamma": 1.0, "beta": 0.0, "epsilon": op.attrs["epsilon"]}
         result = from_nhwc(b, b.emit("INSTANCE_NORMALIZATION", to_nhwc(b, x), **attrs), x.rank)
     else:
         n, c = x.shape[:2]
@@ -102,7 +103,7 @@ def lrn(b: Builder, op: Op) -> Value:
     """LOCAL_RESPONSE_NORMALIZATION over the channels; an even size, which it lacks, by a band matrix and POW."""
     (x,) = b.inputs(op)
     size, alpha, beta, bias = (op.attrs[name] for name in ("size", "alpha", "beta", "bias"))
-    attrs = {"radius": (size - 1) // 2, "bias": bias, "alpha": alpha / size, "beta": beta}
+    attrs: dict[str, Any] = {"radius": (size - 1) // 2, "bias": bias, "alpha": alpha / size, "beta": beta}
     if size % 2 == 0:
         return _even_lrn(b, x, size, alpha, beta, bias)
     if b.at_least(3):

@@ -40,7 +40,7 @@ def max_pool(b: Builder, op: Op) -> Value | tuple[Value | None, ...]:
 
 @legalizes("AveragePool")
 def average_pool(b: Builder, op: Op) -> Value:
-    """AVERAGE_POOL_2D, which divides by the cells inside the image; a constant factor corrects that where ONNX divides by others."""
+    """AVERAGE_POOL_2D, which divides by the cells inside the image; a constant factor where ONNX divides by others."""
     (x,) = b.inputs(op)
     spatial(b, x.rank, op.kind)
     given = window_of(b, op, op.attrs["kernel_shape"], x.shape, b.out_shape(op))
@@ -71,7 +71,7 @@ def global_pool(b: Builder, op: Op) -> Value:
 
 
 def _covered(window: Window) -> Window:
-    """With the end padding that gives exactly the outputs: ceil_mode adds to it, windows that don't fit take from it."""
+    """With the end padding that gives exactly the outputs: ceil_mode adds, windows that don't fit take away."""
     ends = [
         (o - 1) * s + extent - size - begin
         for o, s, extent, size, begin in zip(
@@ -111,7 +111,8 @@ def _counts(window: Window, *, inside: bool) -> Array:
         starts = np.arange(window.outputs[axis]) * window.strides[axis] - begin
         taps = starts[:, None] + np.arange(window.kernel[axis]) * window.dilations[axis]
         per_axis.append(((taps >= low) & (taps < high)).sum(axis=1))
-    return np.multiply.outer(per_axis[0], per_axis[1]).astype(np.float64)
+    counts: Array = np.multiply.outer(per_axis[0], per_axis[1]).astype(np.float64)
+    return counts
 
 
 def _taps(b: Builder, x: Value, window: Window) -> list[Value]:
@@ -122,7 +123,7 @@ def _taps(b: Builder, x: Value, window: Window) -> list[Value]:
         for j in range(window.kernel[1]):
             begin = (0, i * dh, j * dw, 0)
             end = (x.shape[0], i * dh + (oh - 1) * sh + 1, j * dw + (ow - 1) * sw + 1, x.shape[3])
-            masks = {"begin_mask": 0, "end_mask": 0, "shrink_axis_mask": 0}
+            masks: dict[str, Any] = {"begin_mask": 0, "end_mask": 0, "shrink_axis_mask": 0}
             slices.append(b.emit("STRIDED_SLICE", x, begin=begin, end=end, strides=(1, sh, sw, 1), **masks))
     return slices
 

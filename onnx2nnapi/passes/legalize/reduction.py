@@ -26,7 +26,7 @@ _KINDS = {
 
 
 def reduced_axes(b: Builder, op: Op) -> tuple[int, ...]:
-    """The axes of a Reduce operator: input 1, which must be constant; none means all, or nothing with noop_with_empty_axes."""
+    """The axes of a Reduce operator, which must be constant; none means all, or nothing with noop_with_empty_axes."""
     rank = b.in_type(op).rank
     given = b.optional_input(op, 1)
     axes = () if given is None else axes_of(b.constant(given, "axes").reshape(-1), rank)
@@ -46,8 +46,9 @@ def reduce_composed(b: Builder, op: Op) -> Value:
     x, axes, keep = b.inputs(op)[0], reduced_axes(b, op), bool(op.attrs["keepdims"])
     if op.kind == "ReduceLogSumExp":
         return _log_sum_exp(b, x, axes, keep)
-    before = {"ReduceL1": absolute, "ReduceLogSum": lambda _, v: v}.get(op.kind, lambda b, v: binary(b, "MUL", v, v))
-    total = reduce_axes(b, "REDUCE_SUM", before(b, x), axes, keep=keep)
+    if op.kind != "ReduceLogSum":
+        x = absolute(b, x) if op.kind == "ReduceL1" else binary(b, "MUL", x, x)
+    total = reduce_axes(b, "REDUCE_SUM", x, axes, keep=keep)
     after = {"ReduceL2": "SQRT", "ReduceLogSum": "LOG"}.get(op.kind)
     return unary(b, after, total) if after else total
 
@@ -74,7 +75,7 @@ def reduce_axes(b: Builder, kind: str, x: Value, axes: Iterable[int], *, keep: b
         return b.reshape(_grouped(b, kind, x, axes), shape or (1,))
     if kind == "REDUCE_SUM" and not b.at_least(3):
         count = math.prod(x.shape[i] for i in axes)
-        return scale(b, b.emit("MEAN", x, axes=axes, keep_dims=keep if kind != "MEAN" else int(keep)), count)
+        return scale(b, b.emit("MEAN", x, axes=axes, keep_dims=int(keep)), count)
     return b.emit(kind, x, axes=axes, keep_dims=int(keep) if kind == "MEAN" else keep)
 
 

@@ -1,4 +1,4 @@
-"""Resize: NNAPI's own operations where their coordinates are ONNX's, else gathers and products with constant weights."""
+"""Resize: NNAPI's own operations where their coordinates are ONNX's, else gathers and constant weights."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Axis:
 
 @legalizes("Resize")
 def resize(b: Builder, op: Op) -> Value:
-    """RESIZE_BILINEAR or RESIZE_NEAREST_NEIGHBOR where they compute the same, else GATHER or FULLY_CONNECTED, an axis at a time."""
+    """RESIZE_BILINEAR or RESIZE_NEAREST_NEIGHBOR where exact, else GATHER or FULLY_CONNECTED, an axis at a time."""
     x = b.inputs(op)[0]
     axes = [axis for axis in _axes(b, op, x) if not _is_identity(axis)]
     if not axes:
@@ -137,7 +137,8 @@ def _nearest_places(b: Builder, mode: str, axis: Axis) -> Array:
     }.get(mode)
     if rounded is None:
         b.unsupported(f"nearest_mode {mode!r} is unknown")
-    return np.clip(rounded, 0, axis.size - 1).astype(np.int64)
+    places: Array = np.clip(rounded, 0, axis.size - 1).astype(np.int64)
+    return places
 
 
 def _native_nearest(b: Builder, x: Value, axes: Sequence[Axis], places: dict[int, Array]) -> Value | None:
@@ -145,7 +146,7 @@ def _native_nearest(b: Builder, x: Value, axes: Sequence[Axis], places: dict[int
     if x.rank not in (3, 4) or any(axis.index < 2 for axis in axes):
         return None
     if b.at_least(3):
-        modes: list[dict[str, bool]] = [{}]
+        modes: list[dict[str, Any]] = [{}]
         modes += [{"align_corners": True}, {"half_pixel_centers": True}] if b.at_least(4) else []
         for mode in modes:
             if all(np.array_equal(_native_places(axis, **mode), places[axis.index]) for axis in axes):
@@ -153,20 +154,17 @@ def _native_nearest(b: Builder, x: Value, axes: Sequence[Axis], places: dict[int
                     b, b.emit("RESIZE_NEAREST_NEIGHBOR", to_nhwc(b, x), **_output_size(x, axes), **mode), x.rank
                 )
         return None
-    factors = {axis.out // axis.size for axis in axes}
-    if (
-        x.rank == 4
-        and len(axes) == 2
-        and len(factors) == 1
-        and all(
-            np.array_equal(places[a.index], np.arange(a.out) // (a.out // a.size)) for a in axes if a.out % a.size == 0
-        )
-    ):
-        (factor,) = factors
-        if all(axis.out == factor * axis.size for axis in axes):
-            data = to_nhwc(b, x)
-            return from_nhwc(b, b.emit("DEPTH_TO_SPACE", concat(b, [data] * factor**2, 3), block_size=factor), 4)
-    return None
+    return _by_depth(b, x, axes, places)
+
+
+def _by_depth(b: Builder, x: Value, axes: Sequence[Axis], places: dict[int, Array]) -> Value | None:
+    """A whole factor, the same for height and width: copies along the channels, and DEPTH_TO_SPACE."""
+    factor = axes[0].out // axes[0].size
+    whole = all(np.array_equal(places[axis.index], np.arange(axis.size).repeat(factor)) for axis in axes)
+    if x.rank != 4 or len(axes) != 2 or not whole:
+        return None
+    copies = concat(b, [to_nhwc(b, x)] * factor**2, 3)
+    return from_nhwc(b, b.emit("DEPTH_TO_SPACE", copies, block_size=factor), 4)
 
 
 def _native_places(axis: Axis, *, align_corners: bool = False, half_pixel_centers: bool = False) -> Array:
@@ -178,10 +176,11 @@ def _native_places(axis: Axis, *, align_corners: bool = False, half_pixel_center
     else:
         step = np.float32(axis.size) / np.float32(axis.out)
         rounded = np.floor((i + np.float32(0.5 if half_pixel_centers else 0)) * step)
-    return np.clip(rounded, 0, axis.size - 1).astype(np.int64)
+    places: Array = np.clip(rounded, 0, axis.size - 1).astype(np.int64)
+    return places
 
 
-def _output_size(x: Value, axes: Sequence[Axis]) -> dict[str, int]:
+def _output_size(x: Value, axes: Sequence[Axis]) -> dict[str, Any]:
     sizes = dict(enumerate(x.shape)) | {axis.index: axis.out for axis in axes}
     return {"output_width": sizes[x.rank - 1], "output_height": sizes[2] if x.rank == 4 else 1}
 
@@ -196,7 +195,7 @@ def _native_bilinear(b: Builder, op: Op, x: Value, axes: Sequence[Axis]) -> Valu
         return None
     if any(axis.index < 2 or axis.outside.any() for axis in axes):
         return None
-    modes: list[dict[str, bool]] = [{}]
+    modes: list[dict[str, Any]] = [{}]
     modes += [{"align_corners": True}, {"half_pixel_centers": True}] if b.at_least(4) else []
     for mode in modes:
         if all(
@@ -236,7 +235,7 @@ def _interpolated(b: Builder, op: Op, x: Value, axes: Sequence[Axis]) -> Value:
 
 
 def _weights(op: Op, axis: Axis) -> Array:
-    """[out, size]: how much of each input each output takes (ONNX Resize, linear and cubic, antialias and exclude_outside)."""
+    """[out, size]: how much of each input each output takes, by the definition of ONNX Resize."""
     cubic = op.attrs["mode"] == "cubic"
     shrink = min(axis.scale, 1.0) if op.attrs.get("antialias") else 1.0
     reach = math.ceil((2 if cubic else 1) / shrink) + 1
@@ -261,7 +260,7 @@ def _cubic(distance: Array, a: float) -> Array:
 
 
 def apply_weights(b: Builder, x: Value, axis: int, weights: Array, offset: Array | None = None) -> Value:
-    """Replace dimension ``axis`` by weights [out, size] times it, plus ``offset`` [out]: a FULLY_CONNECTED over that axis."""
+    """Replace dimension ``axis`` by weights [out, size] times it, plus ``offset`` [out], by FULLY_CONNECTED."""
     dtype: Any = x.known.dtype
     perm = [*(i for i in range(x.rank) if i != axis), axis]
     moved = transposed(b, x, perm)

@@ -11,8 +11,6 @@ import numpy as np
 
 from onnx2nnapi.ir.graph import Value
 from onnx2nnapi.ir.types import Array, Shape
-from onnx2nnapi.nnapi.codes import OperationCode
-from onnx2nnapi.nnapi.schema import SCHEMAS
 from onnx2nnapi.passes.builder import Builder
 
 __all__ = ["MAX_RANK", "axes_of", "axis_of", "binary", "broadcast_to", "chain", "fold", "merged", "unary"]
@@ -31,12 +29,10 @@ def axes_of(axes: Sequence[int] | Array, rank: int) -> tuple[int, ...]:
 
 
 def unary(b: Builder, kind: str, x: Value, **attrs: Any) -> Value:
-    """An elementwise operation of one operand, of any rank: dimensions beyond what the row takes are merged."""
-    rank = SCHEMAS[OperationCode[kind]].ranks.get("input")
-    limit = rank.high if rank is not None else None
-    if limit is None or x.rank <= limit:
+    """An elementwise operation of one operand, of any rank: leading dimensions beyond four are merged."""
+    if x.rank <= MAX_RANK:
         return b.emit(kind, x, **attrs)
-    flat = b.reshape(x, (math.prod(x.shape[: x.rank - limit + 1]), *x.shape[x.rank - limit + 1 :]))
+    flat = b.reshape(x, (math.prod(x.shape[: x.rank - MAX_RANK + 1]), *x.shape[x.rank - MAX_RANK + 1 :]))
     return b.reshape(b.emit(kind, flat, **attrs), x.shape)
 
 

@@ -1,0 +1,95 @@
+"""Rules of passes/legalize/convolution.py and pooling.py."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from tests.ops.harness import Case, Const, case, check, f32, rows
+
+CONV = [
+    case("Conv", x=f32(1, 3, 7, 8), w=Const(f32(4, 3, 3, 3))),
+    case("Conv", x=f32(2, 3, 7, 8), w=Const(f32(4, 3, 3, 2)), b=Const(f32(4)), pads=[1, 0, 2, 1], strides=[2, 1]),
+    *(
+        case("Conv", x=f32(1, 2, 7, 8), w=Const(f32(4, 2, 3, 3)), auto_pad=p, strides=[2, 3])
+        for p in ("SAME_UPPER", "SAME_LOWER", "VALID")
+    ),
+    case("Conv", x=f32(1, 2, 9, 9), w=Const(f32(3, 2, 3, 3)), dilations=[2, 3], pads=[2, 3, 2, 3]),
+    case("Conv", x=f32(1, 4, 7, 8), w=Const(f32(4, 1, 3, 3)), group=4, pads=[1, 1, 1, 1]),
+    case("Conv", x=f32(1, 4, 7, 8), w=Const(f32(8, 1, 3, 3)), b=Const(f32(8)), group=4, strides=[2, 2]),
+    case("Conv", x=f32(1, 4, 9, 9), w=Const(f32(8, 1, 3, 3)), group=4, dilations=[2, 2]),
+    case("Conv", x=f32(1, 4, 7, 8), w=Const(f32(6, 2, 3, 3)), group=2, pads=[1, 1, 1, 1]),
+    case("Conv", x=f32(1, 4, 9, 9), w=Const(f32(6, 2, 3, 3)), group=2, dilations=[2, 1]),
+    case("Conv", x=f32(1, 3, 4, 4), w=Const(f32(2, 3, 1, 1)), pads=[2, 1, 0, 3], since=2),
+    case("Conv", x=f32(1, 3, 11), w=Const(f32(4, 3, 3)), b=Const(f32(4)), pads=[1, 2], strides=[2]),
+    case("Conv", x=f32(1, 4, 11), w=Const(f32(4, 1, 3)), group=4, dilations=[3]),
+    case("Conv", x=f32(1, 3, 5, 5), w=f32(2, 3, 3, 3), b=f32(2)),
+    case("Conv", x=f32(1, 3, 4, 5, 6), w=Const(f32(2, 3, 2, 2, 2)), refused="3 spatial"),
+]
+TRANSPOSED = [
+    case("ConvTranspose", x=f32(1, 3, 4, 5), w=Const(f32(3, 2, 3, 3))),
+    case(
+        "ConvTranspose", x=f32(1, 3, 4, 5), w=Const(f32(3, 2, 3, 3)), b=Const(f32(2)), strides=[2, 2], pads=[1, 1, 1, 1]
+    ),
+    case(
+        "ConvTranspose",
+        x=f32(1, 3, 4, 5),
+        w=Const(f32(3, 2, 3, 3)),
+        strides=[2, 2],
+        pads=[1, 1, 1, 1],
+        output_padding=[1, 1],
+    ),
+    case("ConvTranspose", x=f32(1, 3, 4, 5), w=Const(f32(3, 2, 2, 2)), strides=[2, 2], b=Const(f32(2))),
+    case("ConvTranspose", x=f32(1, 3, 4, 5), w=Const(f32(3, 2, 2, 2)), strides=[3, 3], b=Const(f32(2))),
+    case("ConvTranspose", x=f32(1, 3, 4, 5), w=Const(f32(3, 2, 3, 3)), strides=[2, 2], auto_pad="SAME_UPPER"),
+    case("ConvTranspose", x=f32(1, 3, 4, 5), w=Const(f32(3, 2, 3, 3)), strides=[2, 2], auto_pad="SAME_LOWER"),
+    case("ConvTranspose", x=f32(1, 3, 4, 5), w=Const(f32(3, 2, 3, 3)), strides=[2, 2], output_shape=[9, 10]),
+    case("ConvTranspose", x=f32(1, 4, 4, 5), w=Const(f32(4, 3, 3, 3)), group=2, strides=[2, 2], since=2),
+    case("ConvTranspose", x=f32(1, 3, 4, 5), w=Const(f32(3, 2, 3, 3)), dilations=[2, 2]),
+    case("ConvTranspose", x=f32(1, 3, 7), w=Const(f32(3, 2, 4)), strides=[2], pads=[1, 1]),
+]
+POOL = [
+    case("MaxPool", x=f32(1, 3, 7, 8), kernel_shape=[3, 3], strides=[2, 2]),
+    case("MaxPool", x=f32(1, 3, 7, 8), kernel_shape=[3, 2], strides=[2, 2], pads=[1, 0, 1, 1]),
+    case("MaxPool", x=f32(1, 3, 7, 8), kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1),
+    case("MaxPool", x=f32(1, 3, 7, 8), kernel_shape=[3, 3], strides=[2, 2], auto_pad="SAME_LOWER"),
+    case("MaxPool", x=f32(1, 3, 9, 9), kernel_shape=[2, 3], dilations=[2, 3], pads=[1, 1, 1, 1], since=3),
+    case("MaxPool", x=f32(1, 3, 9), kernel_shape=[3], strides=[2], pads=[1, 1]),
+    case("AveragePool", x=f32(1, 3, 7, 8), kernel_shape=[3, 3], strides=[2, 2]),
+    *(
+        case(
+            "AveragePool",
+            x=f32(1, 3, 7, 8),
+            kernel_shape=[3, 3],
+            strides=[2, 2],
+            pads=[1, 1, 1, 1],
+            count_include_pad=c,
+        )
+        for c in (0, 1)
+    ),
+    *(
+        case(
+            "AveragePool",
+            x=f32(1, 3, 7, 8),
+            kernel_shape=[3, 3],
+            strides=[2, 3],
+            pads=[1, 0, 0, 1],
+            count_include_pad=c,
+            ceil_mode=1,
+        )
+        for c in (0, 1)
+    ),
+    case("AveragePool", x=f32(1, 3, 7, 8), kernel_shape=[2, 3], auto_pad="SAME_UPPER", strides=[2, 2]),
+    case("AveragePool", x=f32(1, 3, 9), kernel_shape=[4], strides=[3], pads=[1, 2], count_include_pad=1),
+    case("AveragePool", x=f32(1, 3, 9, 9), kernel_shape=[2, 2], dilations=[2, 2], pads=[1, 1, 1, 1], since=2),
+    case("GlobalAveragePool", x=f32(2, 3, 4, 5)),
+    case("GlobalMaxPool", x=f32(2, 3, 4, 5)),
+    case("GlobalAveragePool", x=f32(2, 3, 4)),
+    case("GlobalAveragePool", x=f32(2, 3, 4, 2, 3), since=2),
+]
+
+
+@pytest.mark.parametrize(("row", "level"), rows(CONV + TRANSPOSED + POOL))
+def test_rule(row: Case, level: int) -> None:
+    check(dataclasses.replace(row, since=max(row.since, 2)), level)  # the NCHW interface needs TRANSPOSE, of level 2
