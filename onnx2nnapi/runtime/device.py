@@ -242,7 +242,7 @@ class NnapiExecutor:
         return {code: execution.duration(code) for code in codes}
 
     def _execution(self, *, reusable: bool = False) -> Execution:
-        if self._compilation.pointer is None:
+        if self._compilation.closed:
             raise DeviceError("the executor is closed", where=self.library.name)
         return Execution(self.library, self._compilation, self._options, reusable=reusable, burst=self._burst)
 

@@ -132,7 +132,7 @@ class Execution(Handle):
             self._library.call(name, self.pointer, index, None, None, 0, where=where)
             return
         if isinstance(value, Memory):
-            if value.pointer is None:
+            if value.closed:
                 raise DeviceError("the memory is closed", where=where)
             value.use()
             self._arguments.append(value)

@@ -47,6 +47,11 @@ class Handle:
         for needed in needs:
             needed.use()
 
+    @property
+    def closed(self) -> bool:
+        """Whether its owner has given it up; what needs it may keep it alive."""
+        return self._closed
+
     def close(self) -> None:
         """Free it as soon as nothing needs it any more. More than once is harmless."""
         with _lock:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from onnx2nnapi.runtime.library import Library, is_available, open_library
-from tests.nnapi_host.host import HostLibrary, build, compiler
+from tests.nnapi_host.host import HostLibrary, build, compiler, interpret
 
 _hosts: dict[tuple[int, bool], HostLibrary] = {}
 
@@ -21,6 +21,7 @@ def host_library(level: int = 8, *, driver: bool = False) -> HostLibrary:
         _hosts[level, driver] = HostLibrary(build(level, driver=driver))
     host = _hosts[level, driver]
     host.reset()
+    host.compute = interpret
     host.add_device(level=level)
     return host
 
