@@ -1,40 +1,78 @@
-"""Runs an NNAPI model on the host, operation by operation, with the numpy kernels.
+"""Runs an NNAPI model on the host with the numpy kernels.
 
 Semantics are those of Android's CPU reference: an operation's result determines its temporary's type, whatever the
-model declares for it; only what leaves the model must be as declared.
+model declares for it; only what leaves the model must be as declared. The first run at given sizes binds and checks
+every operation; later ones follow the plan that is made from it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import functools
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from onnx2nnapi.errors import FeedError, InternalError, InvalidModelError, Onnx2NnapiError
-from onnx2nnapi.ir.types import Array, Shape
-from onnx2nnapi.nnapi.model import Lifetime, Model, Operand, Operation, Subgraph
+from onnx2nnapi.errors import FeedError, InvalidModelError
+from onnx2nnapi.ir.types import Array
+from onnx2nnapi.nnapi.model import Lifetime, Model, Operation, Subgraph
 from onnx2nnapi.nnapi.rules import Argument, Bound, RuleError, UnknownValue, bind, level_of, output_types
-from onnx2nnapi.nnapi.schema import SCHEMAS, Role, Schema, Slot
+from onnx2nnapi.nnapi.schema import Role
 from onnx2nnapi.nnapi.types import OperandType
-from onnx2nnapi.runtime.kernels import KERNELS, Call
+from onnx2nnapi.runtime.binding import (
+    Submodel,
+    argument_names,
+    checked_results,
+    feed,
+    operand_name,
+    operand_value,
+    refusal,
+    schema_of,
+    slots_of,
+    topological_order,
+    translated,
+)
+from onnx2nnapi.runtime.kernels import KERNELS, Call, Kernel
+from onnx2nnapi.runtime.plan import Plan, Traced, Values
 
-__all__ = ["Interpreter"]
+__all__ = ["Interpreter", "OperationTime"]
 
-Values = dict[int, "Array | None"]
+MAX_RECIPES = 8  # combinations of input sizes that are kept ready
+Key = tuple["tuple[int, ...] | None", ...]
+
+
+@dataclass(slots=True)
+class OperationTime:
+    """How long an operation has taken.
+
+    Attributes:
+        operation: the operation.
+        seconds: over all runs.
+        runs: how often it ran.
+    """
+
+    operation: Operation
+    seconds: float = 0.0
+    runs: int = 0
 
 
 class Interpreter:
-    """Runs a model.
+    """Runs a model. ``run`` may be called from several threads; each gets buffers of its own.
 
     Args:
         model: a valid model (``nnapi.validate``).
+        profile: record the time that each operation takes, in ``times``.
     """
 
     def __init__(self, model: Model, *, profile: bool = False) -> None:
         self.model = model
         self.profile = profile
-        self._graphs = {id(graph): _GraphRunner(graph, model, self._submodel) for graph in model.graphs}
+        self._runners = {id(graph): _GraphRunner(graph, self) for graph in model.graphs}
 
     def run(self, inputs: Sequence[Array | None]) -> list[Array]:
         """The outputs for ``inputs``, both in the order of the model's; None = an omitted input.
@@ -44,249 +82,230 @@ class Interpreter:
             InvalidModelError: an operation refuses the sizes or values that it meets.
         """
         with np.errstate(all="ignore"):
-            return self._graphs[id(self.model.main)].run(inputs)
+            return self._runners[id(self.model.main)].run(inputs)
 
-    def _submodel(self, graph: Subgraph) -> Callable[..., tuple[Array, ...]]:
-        runner = self._graphs[id(graph)]
+    def submodel(self, number: int) -> Submodel:
+        """A sub-model as a function of its inputs."""
+        runner = self._runners[id(self.model.subgraphs[number])]
         return lambda *arrays: tuple(runner.run(arrays))
+
+    @property
+    def times(self) -> list[OperationTime]:
+        """What each operation of the main graph has taken, in the order of execution."""
+        return list(self._runners[id(self.model.main)].times.values())
+
+
+@dataclass(slots=True, eq=False)
+class _Recipe:
+    """What is known of one combination of input sizes, and its plans that no thread uses at the moment."""
+
+    trace: list[Traced]
+    types: dict[int, OperandType]
+    stray: set[int] = field(default_factory=set)
+    idle: list[Plan] = field(default_factory=list)
 
 
 class _GraphRunner:
-    """Runs the main graph or a sub-model."""
+    """Runs the main graph or a sub-model: traces it at new sizes, plans, and hands out the plans to threads."""
 
-    def __init__(
-        self, graph: Subgraph, model: Model, submodel: Callable[[Subgraph], Callable[..., tuple[Array, ...]]]
-    ) -> None:
+    def __init__(self, graph: Subgraph, owner: Interpreter) -> None:
         self.graph = graph
-        self.model = model
-        self.submodel = submodel
-        self.order = _topological(graph)
-        self.memos: list[dict[str, Any]] = [{} for _ in self.order]
+        self.owner = owner
+        self.order = topological_order(graph)
+        self.times: dict[Operation, OperationTime] = {}
+        self._recipes: OrderedDict[Key, _Recipe] = OrderedDict()
+        self._lock = threading.Lock()
+        self._last_readers = {index: operation for operation in self.order for index in operation.inputs}
+        if owner.profile:
+            self.times = {operation: OperationTime(operation) for operation in self.order}
+
+    @functools.cached_property
+    def constants(self) -> Values:
+        """The arrays that are the same in every run; None for omitted operands."""
+        kept = (Lifetime.CONSTANT, Lifetime.NO_VALUE)
+        return {
+            index: operand.array() if operand.lifetime is Lifetime.CONSTANT else None
+            for index, operand in enumerate(self.graph.operands)
+            if operand.lifetime in kept
+        }
+
+    @functools.cached_property
+    def _submodels(self) -> Mapping[int, Submodel]:
+        return {
+            index: self.owner.submodel(operand.subgraph)
+            for index, operand in enumerate(self.graph.operands)
+            if operand.subgraph is not None
+        }
+
+    def submodel_values(self) -> Mapping[int, Any]:
+        """Sub-models by operand, as functions of arrays."""
+        return self._submodels
 
     def run(self, inputs: Sequence[Array | None]) -> list[Array]:
+        """See ``Interpreter.run``."""
         graph = self.graph
         if len(inputs) != len(graph.inputs):
             raise FeedError(f"the model has {len(graph.inputs)} inputs, {len(inputs)} are given")
+        fed = [
+            feed(graph.operands[index], array, position)
+            for position, (index, array) in enumerate(zip(graph.inputs, inputs, strict=True))
+        ]
+        key = tuple(None if array is None else array.shape for array in fed)
+        with self._lock:
+            recipe = self._recipes.get(key)
+            if recipe is not None:
+                self._recipes.move_to_end(key)
+            plan = recipe.idle.pop() if recipe is not None and recipe.idle else None
+        if recipe is None:
+            return self._trace(fed, key)
+        if plan is None:
+            plan = Plan(self, recipe.trace, recipe.types, set(recipe.stray))
+        try:
+            return plan.run(fed)
+        finally:
+            with self._lock:
+                recipe.stray |= plan.ignored
+                if plan.stray >= recipe.stray:
+                    recipe.idle.append(plan)
+
+    def kernel(self, operation: Operation) -> Kernel:
+        """The kernel of an operation, timed where times are wanted."""
+        kernel = KERNELS.get(operation.code)
+        if kernel is None:
+            raise refusal(self.graph, operation, "the interpreter has no kernel for it")
+        return _timed(kernel, self.times[operation]) if self.times else kernel
+
+    # -- the first run -----------------------------------------------------------------------------------------------
+
+    def _trace(self, inputs: Sequence[Array | None], key: Key) -> list[Array]:
+        graph = self.graph
         types = {index: operand.type for index, operand in enumerate(graph.operands)}
-        values: Values = {
-            index: operand.array()
-            for index, operand in enumerate(graph.operands)
-            if operand.lifetime is Lifetime.CONSTANT
-        }
-        for position, (index, array) in enumerate(zip(graph.inputs, inputs, strict=True)):
-            values[index] = fed = feed(graph.operands[index], array, position)
-            if fed is not None:
-                types[index] = types[index].with_shape(fed.shape)
-        for operation, memo in zip(self.order, self.memos, strict=True):
-            self._step(operation, memo, types, values)
-        return [self._result(index, values) for index in graph.outputs]
+        values: Values = dict(self.constants)
+        for index, array in zip(graph.inputs, inputs, strict=True):
+            values[index] = array
+            if array is not None and types[index].code.is_tensor:
+                types[index] = types[index].with_shape(array.shape)
+        settled = {index for index in range(len(graph.operands)) if index in values or index in self._submodels}
+        trace = []
+        for operation in self.order:
+            steady = all(index in settled for index in operation.inputs)
+            traced = self.step(operation, types, values, steady=steady)
+            trace.append(traced)
+            if traced.steady:
+                settled.update(operation.outputs)
+            for index in operation.inputs:  # what nobody else reads is let go
+                if self._last_readers[index] is operation and index not in graph.outputs:
+                    values.pop(index, None)
+        for traced in trace:
+            traced.call = Call(
+                traced.call.types,
+                traced.call.outputs,
+                relaxed=traced.call.relaxed,
+                constants=traced.call.constants,
+                prepared=traced.call.prepared,
+                wishes=traced.call.wishes,
+            )
+        with self._lock:
+            self._recipes[key] = _Recipe(trace, types)
+            while len(self._recipes) > MAX_RECIPES:
+                self._recipes.popitem(last=False)
+        return [np.array(self._result(index, values)) for index in graph.outputs]
 
     def _result(self, index: int, values: Values) -> Array:
         value = values.get(index)
         if value is None:
-            raise InvalidModelError("nothing computes it", where=_operand_name(self.graph, index))
+            raise InvalidModelError("nothing computes it", where=operand_name(self.graph, index))
         return value
 
-    def _step(self, operation: Operation, memo: dict[str, Any], types: dict[int, OperandType], values: Values) -> None:
+    def step(
+        self, operation: Operation, types: dict[int, OperandType], values: Values, *, steady: bool = False
+    ) -> Traced:
+        """Bind an operation with all that is known now, check it, run it, and note what it does.
+
+        Args:
+            operation: the operation.
+            types: of the operands; those of its results are added.
+            values: of the operands; its results are added.
+            steady: whether the sizes of its operands are the same in every run.
+        """
         graph = self.graph
-        schema = schema_of(operation)
         declared = [graph.operands[index].type for index in operation.outputs]
+        schema = schema_of(graph, operation)
         try:
             bound = bind(schema, [self._argument(index, types, values) for index in operation.inputs], declared)
             level_of(bound)
-            computed = output_types(bound, declared)
+            slots = slots_of(bound, len(operation.inputs))
+            names = argument_names(slots)
+            constants = frozenset(
+                name for name, index in zip(names, operation.inputs, strict=True) if index in self.constants
+            )
+            steady = steady and all(
+                slot.role in (Role.TENSOR, Role.MODEL) or name in constants
+                for slot, name in zip(slots, names, strict=True)
+            )
+            computed, known, steady = _infer(bound, declared, constants, steady)
         except RuleError as error:
-            raise _refusal(graph, operation, str(error)) from None
-        except UnknownValue:
-            computed = tuple(declared)
-        call = Call(
-            _named_types(bound),
-            computed,
-            relaxed=self.model.relaxed,
-            constants=self._constants(operation, bound),
-            memo=memo,
-        )
-        result = run_kernel(graph, operation, call, *self._operands(operation, bound, values))
-        for index, array, type_ in zip(operation.outputs, result, computed, strict=False):
-            if array is None:
-                continue
-            array = np.asarray(array)
-            if not type_.code.is_tensor:
-                array = array.reshape(())
-            if array.dtype != type_.dtype:
-                raise InternalError(f"{operation.code.name} computed {array.dtype}, not {type_}")
-            values[index] = array
-            types[index] = settle(graph, operation, index, type_.with_shape(array.shape))
-
-    def _argument(self, index: int, types: Mapping[int, OperandType], values: Values) -> Argument | None:
-        operand = self.graph.operands[index]
-        if operand.lifetime is Lifetime.SUBGRAPH:
-            return Argument(operand.type, self.model.subgraphs[operand.subgraph or 0])
-        value = values.get(index)
-        return None if value is None else Argument(types[index], value)
-
-    def _constants(self, operation: Operation, bound: Bound) -> frozenset[str]:
-        names = argument_names(bound, len(operation.inputs))
-        return frozenset(
-            name
-            for name, index in zip(names, operation.inputs, strict=True)
-            if self.graph.operands[index].lifetime in (Lifetime.CONSTANT, Lifetime.NO_VALUE, Lifetime.SUBGRAPH)
-        )
-
-    def _operands(self, operation: Operation, bound: Bound, values: Values) -> tuple[list[Any], dict[str, Any]]:
+            raise refusal(graph, operation, str(error)) from None
+        call = Call(bound.operand_types(), computed, relaxed=self.owner.model.relaxed, constants=constants)
         positional: list[Any] = []
         named: dict[str, Any] = {}
-        for slot, index in zip(slots_of(bound, len(operation.inputs)), operation.inputs, strict=True):
-            operand = self.graph.operands[index]
-            value: Any = values.get(index)
-            if operand.lifetime is Lifetime.SUBGRAPH:
-                value = self.submodel(self.model.subgraphs[operand.subgraph or 0])
-            elif slot.role is Role.SCALAR and value is not None:
-                value = value.reshape(-1)[0].item()
+        for slot, index in zip(slots, operation.inputs, strict=True):
+            value = self._submodels.get(index) or operand_value(slot, values.get(index))
             if slot.variadic:
                 positional.append(value)
             else:
                 named[slot.name] = value
-        return positional, named
+        try:
+            result = self.kernel(operation)(call, *positional, **named)
+        except Exception as error:
+            raise translated(error, graph, operation) from error
+        aliases: dict[int, tuple[int, ...]] = {}
+        views_all = not steady or any(slot.role is Role.MODEL for slot in slots)
+        for index, array, type_ in checked_results(graph, operation, result, computed, known=known):
+            values[index], types[index] = array, type_
+            sources = tuple(
+                source
+                for source in operation.inputs
+                if (operand := values.get(source)) is not None and (views_all or np.may_share_memory(array, operand))
+            )
+            if sources:
+                aliases[index] = sources
+        return Traced(operation, slots, names, call, steady, aliases)
+
+    def _argument(self, index: int, types: Mapping[int, OperandType], values: Values) -> Argument | None:
+        operand = self.graph.operands[index]
+        if operand.subgraph is not None:
+            return Argument(operand.type, self.owner.model.subgraphs[operand.subgraph])
+        value = values.get(index)
+        return None if value is None else Argument(types[index], value)
 
 
-def run_kernel(
-    graph: Subgraph, operation: Operation, call: Call, positional: list[Any], named: dict[str, Any]
-) -> tuple[Array | None, ...]:
-    """Call an operation's kernel; what goes wrong in it is told in the operation's name."""
+def _infer(
+    bound: Bound, declared: Sequence[OperandType], constants: frozenset[str], steady: bool
+) -> tuple[tuple[OperandType, ...], bool, bool]:
+    """Types of the results, whether their sizes are known before the kernel runs, and are the same in every run."""
+    if steady:
+        lasting = {
+            name: argument if argument is None or name in constants else Argument(argument.type)
+            for name, argument in bound.arguments.items()
+        }
+        variadic = tuple(Argument(argument.type) for argument in bound.variadic)
+        models = {name: a for name, a in bound.arguments.items() if a is not None and not a.type.code.is_tensor}
+        with contextlib.suppress(UnknownValue):
+            return output_types(replace(bound, arguments=lasting | models, variadic=variadic), declared), True, True
     try:
-        result = KERNELS[operation.code](call, *positional, **named)
-    except (RuleError, UnknownValue) as error:
-        raise _refusal(graph, operation, str(error)) from None
-    except Onnx2NnapiError:
-        raise
-    except MemoryError:
-        raise _refusal(graph, operation, "there is not enough memory for its result") from None
-    except Exception as error:
-        raise InternalError(
-            f"the kernel failed: {type(error).__name__}: {error}", where=describe(graph, operation)
-        ) from error
-    return result if isinstance(result, tuple) else (result,)
+        return output_types(bound, declared), True, False
+    except UnknownValue:
+        return tuple(declared), False, False
 
 
-def schema_of(operation: Operation) -> Schema:
-    """The row of an operation."""
-    schema = SCHEMAS.get(operation.code)
-    if schema is None:
-        raise InvalidModelError(f"operation {operation.code.name} is not supported")
-    return schema
+def _timed(kernel: Kernel, record: OperationTime) -> Kernel:
+    def timed(*positional: Any, **named: Any) -> Any:
+        start = time.perf_counter()
+        try:
+            return kernel(*positional, **named)
+        finally:
+            record.seconds += time.perf_counter() - start
+            record.runs += 1
 
-
-def slots_of(bound: Bound, count: int) -> list[Slot]:
-    """One slot for each of ``count`` operands, the variadic slot repeated."""
-    repeat = count - len(bound.slots) + 1
-    return [item for slot in bound.slots for item in ([slot] * repeat if slot.variadic else [slot])]
-
-
-def argument_names(bound: Bound, count: int) -> list[str]:
-    """The operands' names; the variadic ones' with their position: ``name[i]``."""
-    names: list[str] = []
-    position = 0
-    for slot in slots_of(bound, count):
-        names.append(f"{slot.name}[{position}]" if slot.variadic else slot.name)
-        position += slot.variadic
-    return names
-
-
-def _named_types(bound: Bound) -> dict[str, OperandType]:
-    types = {name: argument.type for name, argument in bound.arguments.items() if argument is not None}
-    variadic = next((slot.name for slot in bound.slots if slot.variadic), "")
-    types.update({f"{variadic}[{index}]": argument.type for index, argument in enumerate(bound.variadic)})
-    return types
-
-
-def feed(operand: Operand, array: Array | None, position: int) -> Array | None:
-    """An input as its operand has it: a scalar as an array of rank 0.
-
-    Raises:
-        FeedError: wrong element type or sizes.
-    """
-    if array is None:
-        return None
-    type_ = operand.type
-    where = f"input {position}" + (f" {operand.name!r}" if operand.name else "")
-    array = np.asarray(array)
-    if array.dtype != type_.dtype:
-        raise FeedError(f"has element type {array.dtype}, the model takes {type_.dtype}", where=where)
-    if not type_.code.is_tensor:
-        if array.size != 1:
-            raise FeedError(f"has shape {list(array.shape)}, the model takes a scalar", where=where)
-        return array.reshape(())
-    if not fits(array.shape, type_.shape):
-        raise FeedError(f"has shape {list(array.shape)}, the model takes {list(type_.shape)}", where=where)
-    return array
-
-
-def fits(shape: Shape, declared: Shape) -> bool:
-    """Whether concrete sizes agree with declared ones, where 0 (and no rank at all) are unspecified."""
-    return not declared or (
-        len(shape) == len(declared) and all(want in (0, size) for size, want in zip(shape, declared, strict=True))
-    )
-
-
-def settle(graph: Subgraph, operation: Operation, index: int, computed: OperandType) -> OperandType:
-    """The type that an operand has from now on: the computed one, which must agree with what the model promises.
-
-    Raises:
-        InvalidModelError: the sizes contradict the declared ones, or a model output is to have another quantization.
-    """
-    operand = graph.operands[index]
-    declared = operand.type
-    if declared.code.is_tensor and not fits(computed.shape, declared.shape):
-        raise _refusal(
-            graph, operation, f"its result has shape {list(computed.shape)}, declared is {list(declared.shape)}"
-        )
-    if operand.lifetime is Lifetime.OUTPUT and (computed.code, computed.scale, computed.zero_point) != (
-        declared.code,
-        declared.scale,
-        declared.zero_point,
-    ):
-        raise _refusal(graph, operation, f"its result is {computed}, the model's output is declared as {declared}")
-    return computed
-
-
-def describe(graph: Subgraph, operation: Operation) -> str:
-    """An operation for messages: its name, its ONNX nodes, and what it writes."""
-    nodes = f" of {', '.join(map(repr, operation.origin[:3]))}" if operation.origin else ""
-    return f"{operation.code.name}{nodes} (-> {', '.join(_operand_name(graph, index) for index in operation.outputs)})"
-
-
-def _operand_name(graph: Subgraph, index: int) -> str:
-    name = graph.operands[index].name
-    return repr(name) if name else f"operand {index}"
-
-
-def _refusal(graph: Subgraph, operation: Operation, reason: str) -> InvalidModelError:
-    return InvalidModelError(reason, where=describe(graph, operation))
-
-
-def _topological(graph: Subgraph) -> list[Operation]:
-    """The operations in an order in which each comes after those that it reads; NNAPI takes them in any order."""
-    writer = {index: operation for operation in graph.operations for index in operation.outputs}
-    waiting = {
-        operation: len({writer[index] for index in operation.inputs if index in writer})
-        for operation in graph.operations
-    }
-    readers: dict[Operation, dict[Operation, None]] = {}
-    for operation in graph.operations:
-        for index in operation.inputs:
-            if index in writer:
-                readers.setdefault(writer[index], {})[operation] = None
-    ready = [operation for operation in graph.operations if not waiting[operation]][::-1]
-    order = []
-    while ready:
-        operation = ready.pop()
-        order.append(operation)
-        for reader in reversed(list(readers.get(operation, ()))):
-            waiting[reader] -= 1
-            if not waiting[reader]:
-                ready.append(reader)
-    if len(order) != len(graph.operations):
-        stuck = next(operation for operation in graph.operations if waiting[operation])
-        raise _refusal(graph, stuck, "it is part of a cycle")
-    return order
+    return timed

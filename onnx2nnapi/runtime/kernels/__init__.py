@@ -1,25 +1,54 @@
 """The interpreter's kernels: one numpy function an NNAPI operation, named as it, with parameters named as its operands.
 
 A kernel is called as ``kernel(call, *variadic, **operands)``: tensors are arrays of NNAPI's element type (quantized
-ones raw codes), omitted tensors None, arrays (axes, perm …) numpy arrays, scalars Python numbers, sub-models callables that
-take and return arrays. Operands that the form lacks keep the parameter's default. It returns one array, or a tuple.
+ones raw codes), omitted tensors None, arrays (axes, perm …) numpy arrays, scalars Python numbers, sub-models functions
+from arrays to a tuple of arrays. Operands that the form lacks keep the parameter's default. It returns one array, or a
+tuple.
 """
 
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import DTypeLike
 
 from onnx2nnapi.ir.types import Array
 from onnx2nnapi.nnapi.codes import OperationCode
 from onnx2nnapi.nnapi.types import OperandType
 
-__all__ = ["KERNELS", "Call", "Kernel", "kernel"]
+__all__ = ["KERNELS", "Border", "Call", "Kernel", "kernel"]
 
 T = TypeVar("T")
 Kernel = Callable[..., "Array | tuple[Array | None, ...]"]
+
+
+@dataclass(frozen=True, slots=True)
+class Border:
+    """Room that a kernel wants around an operand, so that windows may reach over the edge without a copy.
+
+    Attributes:
+        before, after: elements ahead of and behind the operand, for each dimension.
+        fill: what they hold.
+    """
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    fill: float = 0.0
+
+    def union(self, other: Border) -> Border:
+        """A border with room for both."""
+        before = tuple(map(max, self.before, other.before))
+        return Border(before, tuple(map(max, self.after, other.after)), self.fill)
+
+    def inside(self, outer: Border, array: Array) -> Array:
+        """This border's part of an array that has the ``outer`` one, which is no smaller."""
+        ends = zip(outer.before, self.before, outer.after, self.after, array.shape, strict=True)
+        return array[tuple(slice(wide - own, size - (last - end)) for wide, own, last, end, size in ends)]
 
 
 @dataclass(slots=True)
@@ -33,7 +62,11 @@ class Call:
             writes elsewhere returns that array instead.
         relaxed: float32 may be computed as float16 (the interpreter computes float32).
         constants: names of operands whose arrays are the same in every run.
-        memo: what ``once`` and ``buffer`` remember.
+        prepared: what ``once`` remembers, for all plans of these sizes.
+        memo: what ``buffer`` remembers, for this plan.
+        workspace: what ``scratch`` hands out, to all operations of this plan in turn.
+        wishes: the borders that were asked for, by operand.
+        surroundings: the operands that lie in such a border, with it.
     """
 
     types: Mapping[str, OperandType]
@@ -41,7 +74,11 @@ class Call:
     out: tuple[Array | None, ...] = ()
     relaxed: bool = False
     constants: frozenset[str] = frozenset()
-    memo: dict[str, Any] = field(default_factory=dict)
+    prepared: dict[str, Any] = field(default_factory=dict)
+    memo: dict[str, Array] = field(default_factory=dict)
+    workspace: dict[str, Array] = field(default_factory=dict)
+    wishes: dict[str, Border] = field(default_factory=dict)
+    surroundings: dict[str, Array] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> OperandType:
         return self.types[name]
@@ -60,17 +97,29 @@ class Call:
         """``make()``, computed once when the operands that it depends on are all constant, else in every run."""
         if not all(name in self.constants for name in depends):
             return make()
-        if key not in self.memo:
-            self.memo[key] = make()
-        value: T = self.memo[key]
+        if key not in self.prepared:
+            self.prepared[key] = make()
+        value: T = self.prepared[key]
         return value
 
     def buffer(self, key: str, make: Callable[[], Array]) -> Array:
-        """A scratch array that lives as long as the plan; its contents are those of the last run."""
+        """An array of this operation's own; its contents are those of the last run."""
         if key not in self.memo:
             self.memo[key] = make()
-        array: Array = self.memo[key]
-        return array
+        return self.memo[key]
+
+    def scratch(self, key: str, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+        """Memory for the length of this call, with arbitrary contents; it must not be in the result."""
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        block = self.workspace.get(key)
+        if block is None or block.nbytes < size:
+            block = self.workspace[key] = np.empty(size, np.uint8)
+        return block[:size].view(dtype).reshape(shape)
+
+    def surrounded(self, name: str, border: Border) -> Array | None:
+        """The operand with that border around it, where the plan keeps it so; else the wish is noted for the plan."""
+        self.wishes[name] = border
+        return self.surroundings.get(name)
 
 
 _kernels: dict[OperationCode, Kernel] = {}
