@@ -6,7 +6,7 @@ import numpy as np
 
 from onnx2nnapi.nnapi.codes import FuseCode, OperandCode
 from onnx2nnapi.nnapi.rules import Bound, RuleError, UnknownValue
-from onnx2nnapi.nnapi.schema import Rule
+from onnx2nnapi.nnapi.schema import Fixed, Rule
 from onnx2nnapi.nnapi.shapes import normalized_axis
 from onnx2nnapi.nnapi.types import OperandType
 
@@ -15,8 +15,10 @@ __all__ = [
     "axis_within",
     "declared_output",
     "fused_activation",
+    "input_scale_above",
     "level_beyond_ranks",
     "one_of",
+    "output_quantization_is",
     "output_scale_above_product",
     "positive",
 ]
@@ -108,5 +110,33 @@ def output_scale_above_product(a: str, b: str) -> Rule:
                 f"the output's scale is {scale:.9g}, it must be above {product:.9g}, the product of the scales of "
                 f"{a!r} and {b!r}"
             )
+
+    return check
+
+
+def output_quantization_is(policy: Fixed) -> Rule:
+    """The output is declared with the scale and zero point that NNAPI gives it, a temporary too."""
+
+    def check(bound: Bound) -> None:
+        declared = declared_output(bound)
+        scale, zero_point = policy.values.get(declared.code, (declared.scale, declared.zero_point))
+        if (declared.scale, declared.zero_point) != (scale, zero_point):
+            raise RuleError(
+                f"the output has scale {declared.scale:.9g} and zero point {declared.zero_point}, it must have "
+                f"{scale:.9g} and {zero_point}"
+            )
+
+    return check
+
+
+def input_scale_above(least: float, factor: str | None = None) -> Rule:
+    """A quantized input's scale, times a scalar where one is named, is coarse enough for fixed-point arithmetic."""
+
+    def check(bound: Bound) -> None:
+        if bound["input"].is_quantized:
+            scale = bound["input"].scale * (1 if factor is None else bound.scalar(factor))
+            if not scale > least:
+                what = "the input's scale" + (f" times {factor!r}" if factor else "")
+                raise RuleError(f"{what} is {scale:.9g}, it must be above {least:.9g}")
 
     return check

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from onnx2nnapi.nnapi.codes import OperandCode, OperationCode
-from onnx2nnapi.nnapi.conditions import axis_within, level_beyond_ranks, positive
+from onnx2nnapi.nnapi.conditions import (
+    axis_within,
+    declared_output,
+    input_scale_above,
+    level_beyond_ranks,
+    output_quantization_is,
+    positive,
+)
+from onnx2nnapi.nnapi.rules import Bound, RuleError
 from onnx2nnapi.nnapi.schema import (
     AxisAttr,
     Elementwise,
@@ -14,6 +22,7 @@ from onnx2nnapi.nnapi.schema import (
     Free,
     Quantize,
     Rank,
+    Rule,
     SameAs,
     Schema,
     optional,
@@ -30,7 +39,14 @@ _FROM_0_TO_1 = Fixed({QUANT8: (1 / 256, 0), Q8_SIGNED: (1 / 256, -128)})
 _FROM_MINUS_1_TO_1 = Fixed({QUANT8: (1 / 128, 128), Q8_SIGNED: (1 / 128, 0)})
 
 
-def _unary(name: str, doc: str, *rows: tuple[str, int], quantization: Quantize, max_rank: int | None = 4) -> Schema:
+def _unary(
+    name: str,
+    doc: str,
+    *rows: tuple[str, int],
+    quantization: Quantize,
+    max_rank: int | None = 4,
+    rules: tuple[Rule, ...] = (),
+) -> Schema:
     return Schema(
         OperationCode[name],
         min(level for _, level in rows),
@@ -39,11 +55,20 @@ def _unary(name: str, doc: str, *rows: tuple[str, int], quantization: Quantize, 
         type_rows("input output", *rows),
         shape_of("input"),
         ranks={"input": Rank(1, max_rank)},
+        rules=rules,
         quantization={"output": quantization},
         layout=Elementwise(),
         zero_sized_since=3,
         doc=doc,
     )
+
+
+def _swish_scale(bound: Bound) -> None:
+    """The fixed-point arithmetic has 7 bits more than the codes of the input."""
+    if bound["input"].is_quantized:
+        scale, least = declared_output(bound).scale, bound["input"].scale / 128
+        if not scale > least:
+            raise RuleError(f"the output's scale is {scale:.9g}, it must be above {least:.9g}, 1/128 of the input's")
 
 
 _BETA_CODES: Mapping[str, str] = {"F32": "f32", "F16": "f16", "U8": "f32", "S8": "f32"}
@@ -58,7 +83,7 @@ register(
     _unary("RELU", "max(0, x).", *_SINCE_1, quantization=SameAs("input")),
     _unary("RELU1", "x between -1 and 1.", *_SINCE_1, quantization=SameAs("input")),
     _unary("RELU6", "x between 0 and 6.", *_SINCE_1, quantization=SameAs("input")),
-    _unary("LOGISTIC", "1 / (1 + exp(-x)).", *_SINCE_1, quantization=_FROM_0_TO_1),
+    _unary("LOGISTIC", "1 / (1 + exp(-x)).", *_SINCE_1, quantization=_FROM_0_TO_1, rules=(input_scale_above(2**-27),)),
     _unary(
         "TANH",
         "Hyperbolic tangent.",
@@ -67,6 +92,7 @@ register(
         ("U8", 3),
         ("S8", 4),
         quantization=_FROM_MINUS_1_TO_1,
+        rules=(input_scale_above(2**-27),),
     ),
     _unary(
         "HARD_SWISH",
@@ -76,6 +102,7 @@ register(
         ("U8", 4),
         ("S8", 4),
         quantization=Free(),
+        rules=(_swish_scale,),
         max_rank=None,
     ),
     Schema(
@@ -98,7 +125,7 @@ register(
                 (
                     tensor("input"),
                     scalar("beta", None, default=1.0),
-                    optional("axis", OperandCode.INT32, -1, since=3, presence_counts=True),
+                    optional("axis", OperandCode.INT32, -1, since=3),
                 ),
             ),
         ),
@@ -106,7 +133,13 @@ register(
         type_rows("input beta output", *_scaled_rows(*_SINCE_1)),
         shape_of("input"),
         ranks={"input": Rank(1, 4)},
-        rules=(positive("beta"), axis_within(), level_beyond_ranks(3, (2, 4))),
+        rules=(
+            positive("beta"),
+            axis_within(),
+            level_beyond_ranks(3, (2, 4)),
+            output_quantization_is(_FROM_0_TO_1),
+            input_scale_above(2**-26, "beta"),
+        ),
         quantization={"output": _FROM_0_TO_1},
         layout=AxisAttr("axis"),
         zero_sized_since=3,

@@ -10,27 +10,27 @@ from collections.abc import Callable
 import numpy as np
 
 from onnx2nnapi.ir.types import Array
+from onnx2nnapi.nnapi.codes import FuseCode
 from onnx2nnapi.nnapi.types import OperandType
 from onnx2nnapi.runtime.kernels import Call, kernel
 from onnx2nnapi.runtime.kernels.arithmetic import (
     activate,
     all_codes,
     code_range,
-    dequantize,
     look_up,
     multiply_by_quantized_multiplier,
     quantize_multiplier,
-    requantize,
     round_half_away,
     store,
     widen,
 )
 
 Function = Callable[..., Array]
+Codes = Callable[[Array, Array], Array]
 _PAIRS = 1 << 16
 
 
-def of_code_pairs(call: Call, function: Callable[[Array, Array], Array], a: Array, b: Array) -> Array:
+def of_code_pairs(call: Call, function: Codes, a: Array, b: Array) -> Array:
     """A function of two 8-bit tensors that broadcast, by its table where that is smaller than its result."""
     if call.output.size <= _PAIRS:
         return store(function(a, b), call.output, call.target)
@@ -47,18 +47,60 @@ def of_code_pairs(call: Call, function: Callable[[Array, Array], Array], a: Arra
 
 # -- arithmetic --------------------------------------------------------------------------------------------------------
 
+_HEADROOM = 20  # bits that codes are shifted up by, so that a sum is rounded on a finer grid than its result
+
+
+def _shifted(codes: Array, type_: OperandType) -> Array:
+    """Codes less their zero point."""
+    return np.subtract(codes, type_.zero_point, dtype=np.int32)
+
+
+def _to_codes(numbers: Array, multiplier: float, type_: OperandType, fuse_code: int = FuseCode.NONE) -> Array:
+    """int32 numbers times a real multiplier, in fixed point, as codes."""
+    result = multiply_by_quantized_multiplier(numbers, *quantize_multiplier(multiplier))
+    result += type_.zero_point
+    np.clip(result, *code_range(type_, fuse_code), out=result)
+    return result.astype(type_.dtype)
+
+
+def _sum_of_codes(call: Call, fuse_code: int, sign: int) -> Codes:
+    first, second, output = call["input1"], call["input2"], call.output
+    twice_the_widest = 2 * max(first.scale, second.scale)
+    multipliers = [quantize_multiplier(type_.scale / twice_the_widest) for type_ in (first, second)]
+
+    def compute(a: Array, b: Array) -> Array:
+        left, right = (
+            multiply_by_quantized_multiplier(_shifted(codes, type_) << _HEADROOM, *multiplier)
+            for codes, type_, multiplier in zip((a, b), (first, second), multipliers, strict=True)
+        )
+        total = left + right if sign > 0 else left - right
+        return _to_codes(total, twice_the_widest / (2**_HEADROOM * output.scale), output, fuse_code)
+
+    return compute
+
+
+def _product_of_codes(call: Call, fuse_code: int) -> Codes:
+    first, second, output = call["input1"], call["input2"], call.output
+    multiplier = _float32_product(first.scale, second.scale) / output.scale
+    return lambda a, b: _to_codes(_shifted(a, first) * _shifted(b, second), multiplier, output, fuse_code)
+
+
+def _float32_product(a: float, b: float) -> float:
+    return float(np.float32(a) * np.float32(b))
+
+
+_QUANTIZED: dict[str, Callable[[Call, int], Codes]] = {
+    "ADD": lambda call, fuse_code: _sum_of_codes(call, fuse_code, 1),
+    "SUB": lambda call, fuse_code: _sum_of_codes(call, fuse_code, -1),
+    "MUL": _product_of_codes,
+}
+
 
 def _register_arithmetic(name: str, function: Function) -> None:
     @kernel(name)
     def arithmetic(call: Call, input1: Array, input2: Array, fuse_code: int = 0) -> Array:
         if call["input1"].is_quantized:
-
-            def codes(a: Array, b: Array) -> Array:
-                real = function(dequantize(a, call["input1"]), dequantize(b, call["input2"]))
-                real /= call.output.scale
-                return requantize(real, call.output, fuse_code)
-
-            return of_code_pairs(call, codes, input1, input2)
+            return of_code_pairs(call, _QUANTIZED[name](call, fuse_code), input1, input2)
         if input1.dtype == np.float32:
             result = function(input1, input2, out=call.target)
             return activate(result, fuse_code, result)
@@ -91,12 +133,11 @@ def _register_extremum(name: str, of_floats: Function, of_integers: Function) ->
 
 
 def _moved(codes: Array, source: OperandType, target: OperandType) -> Array:
-    """Codes of another quantization: rounded half away after the zero point is added."""
+    """Codes of another quantization: real numbers in float32, rounded half away after the zero point is added."""
     if (source.scale, source.zero_point) == (target.scale, target.zero_point):
         return codes
     low, high = code_range(target)
-    real = dequantize(codes, source)
-    real /= target.scale
+    real = _float32(codes, source) / np.float64(target.scale)
     real += target.zero_point
     return round_half_away(np.clip(real, low, high, out=real)).astype(target.dtype)
 
@@ -133,21 +174,14 @@ def power(call: Call, base: Array, exponent: Array) -> Array:
 def prelu(call: Call, input: Array, alpha: Array) -> Array:
     """The input, times alpha where it is negative; quantized in fixed point, as Android does."""
     if call["input"].is_quantized:
-        output = call.output
-        above = quantize_multiplier(call["input"].scale / output.scale)
-        below = quantize_multiplier(call["input"].scale * call["alpha"].scale / output.scale)
+        x_type, slope_type, output = call["input"], call["alpha"], call.output
+        above = float(np.float32(x_type.scale) / np.float32(output.scale))
+        below = _float32_product(x_type.scale, slope_type.scale) / output.scale
 
         def codes(x: Array, slope: Array) -> Array:
-            value = x.astype(np.int32) - call["input"].zero_point
-            scaled = value * (slope.astype(np.int32) - call["alpha"].zero_point)
-            result = np.where(
-                value >= 0,
-                multiply_by_quantized_multiplier(value, *above),
-                multiply_by_quantized_multiplier(scaled, *below),
-            )
-            result += output.zero_point
-            np.clip(result, *code_range(output), out=result)
-            return result.astype(output.dtype)
+            value = _shifted(x, x_type)
+            scaled = value * _shifted(slope, slope_type)
+            return np.where(value >= 0, _to_codes(value, above, output), _to_codes(scaled, below, output))
 
         return of_code_pairs(call, codes, input, alpha)
     result: Array = np.multiply(input, alpha, out=call.target)
