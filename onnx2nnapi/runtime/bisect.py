@@ -156,7 +156,7 @@ def _host_values(
     return values
 
 
-def _feeds(part: Model, model: Model, operations: Sequence[int], values: dict[int, Array | None]) -> list[Array | None]:
+def _feeds(model: Model, operations: Sequence[int], values: dict[int, Array | None]) -> list[Array | None]:
     """The values of a part's inputs, in its order (``extract``: order of first use)."""
     reads = dict.fromkeys(index for op in operations for index in model.main.operations[op].inputs)
     written = {index for op in operations for index in model.main.operations[op].outputs}

@@ -58,6 +58,7 @@ class NnapiExecutor:
         devices: those chosen; None when NNAPI chooses.
         notes: what was not done the straight way, for people.
         build_seconds, compile_seconds: how long these took.
+        compilation: the compiled model, to make device memory for.
         cache: what the compilation cache did; None without one.
         durations: nanoseconds by DurationCode of the latest ``run`` (with ``measure``).
     """
@@ -97,15 +98,15 @@ class NnapiExecutor:
         self._burst: Burst | None = None
         self.durations: dict[DurationCode, int | None] = {}
         started = time.perf_counter()
-        built, self._compilation = self._compile(options)
-        self.compile_seconds = self._compilation.seconds
+        built, self.compilation = self._compile(options)
+        self.compile_seconds = self.compilation.seconds
         self.build_seconds = time.perf_counter() - started - self.compile_seconds
         self.notes = built.notes
         built.close()  # the compilation keeps it alive
-        self.cache: CacheReport | None = self._compilation.cache
+        self.cache: CacheReport | None = self.compilation.cache
         if self._options.mode == "burst":
             try:
-                self._burst = Burst(self.library, self._compilation)
+                self._burst = Burst(self.library, self.compilation)
             except BaseException:
                 self.close()
                 raise
@@ -185,7 +186,7 @@ class NnapiExecutor:
         """Free everything, after runs that are under way. More than once is harmless."""
         if self._burst is not None:
             self._burst.close()
-        self._compilation.close()
+        self.compilation.close()
 
     def __enter__(self) -> NnapiExecutor:
         return self
@@ -242,9 +243,9 @@ class NnapiExecutor:
         return {code: execution.duration(code) for code in codes}
 
     def _execution(self, *, reusable: bool = False) -> Execution:
-        if self._compilation.closed:
+        if self.compilation.closed:
             raise DeviceError("the executor is closed", where=self.library.name)
-        return Execution(self.library, self._compilation, self._options, reusable=reusable, burst=self._burst)
+        return Execution(self.library, self.compilation, self._options, reusable=reusable, burst=self._burst)
 
     def _set_arguments(
         self, execution: Execution, inputs: Sequence[Array | Memory | None], outputs: Sequence[Array | Memory]
@@ -288,7 +289,7 @@ class NnapiExecutor:
         """(alignment, padding) in bytes that the device prefers for "input" or "output" ``index``; (1, 1) below 5."""
         if self.library.level < 5:
             return 1, 1
-        return self._compilation.preference(self.library, kind, index)
+        return self.compilation.preference(self.library, kind, index)
 
     def empty_input(self, index: int) -> Array:
         """An array for input ``index``, aligned (and, with ``padding``, padded) as the device prefers."""
@@ -305,7 +306,7 @@ class NnapiExecutor:
 
     def device_memory(self, *, inputs: Sequence[int] = (), outputs: Sequence[int] = ()) -> Memory:
         """Memory of the driver's own, to bind as these inputs and outputs of this model (feature level 4)."""
-        compilation = self._compilation
+        compilation = self.compilation
         return device_memory(
             self.library,
             inputs=[(compilation, index) for index in inputs],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -109,3 +110,11 @@ def transposed() -> Model:
     """TRANSPOSE whose permutation is omitted: the axes reversed."""
     operands = [operand("INPUT", [2, 3]), operand("NO_VALUE", [2], I32), operand("OUTPUT", [3, 2])]
     return model(case(operands, [("TRANSPOSE", [0, 1], [2])], [0], [2]))
+
+
+def add_array(constant: np.ndarray) -> Model:
+    """x + constant, where the array stays the caller's (one in a mapped file, say)."""
+    plain = add_constant(constant.size).main
+    operands = list(plain.operands)
+    operands[1] = dataclasses.replace(operands[1], value=constant)
+    return Model(dataclasses.replace(plain, operands=tuple(operands)))
