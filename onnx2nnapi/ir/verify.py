@@ -13,6 +13,8 @@ __all__ = ["verify"]
 _KINDS = {"nnapi": re.compile(r"[A-Z][A-Z0-9_]*"), "onnx": re.compile(r"(?:[^\s:]+::)?\w+")}
 
 
+_MAX_RANK = 4  # tensors of a higher rank change hands with dimensions merged (passes/settle_interface.py)
+
 def verify(graph: Graph, *, scope: frozenset[str] = frozenset()) -> None:
     """Check names, edges, constants, order and interface of a graph and of the subgraphs in it.
 
@@ -100,5 +102,6 @@ def _border(graph: Graph, scope: frozenset[str]) -> Iterator[str]:
             yield f"there are {len(names)} {what}s for {len(ports)} ports"
         for name, port in zip(names, ports, strict=False):
             type_ = graph[name].type
-            if type_ is not None and type_.shape != (port.type.shape or scalar):
+            merged = graph.dialect == "nnapi" and port.type.rank > _MAX_RANK and type_ and type_.size == port.type.size
+            if type_ is not None and type_.shape != (port.type.shape or scalar) and not merged:
                 yield f"{what} {name!r} is {type_}, its port {port.name!r} is {port.type}"

@@ -159,7 +159,7 @@ def conv(b: Builder, op: Op) -> Value:
         result = b.emit("DEPTHWISE_CONV_2D", data, b.transpose(weight, (1, 2, 3, 0)), bias, **attrs)
     elif b.at_least(3):
         weight = _spread(b, weight, window.dilations)
-        result = b.emit("GROUPED_CONV_2D", data, b.transpose(weight, (0, 2, 3, 1)), bias, **attrs, group_count=group)
+        result = b.emit("GROUPED_CONV_2D", data, b.transpose(weight, (0, 2, 3, 1)), bias, **attrs, groups=group)
     else:
         result = _plain(b, data, _block_diagonal(b, weight, group), bias, window, attrs)
     return from_nhwc(b, result, x.rank)

@@ -88,12 +88,23 @@ def broadcast_to(b: Builder, x: Value, shape: Sequence[int]) -> Value:
     if x.const is not None and x.known.quant is None:
         return b.const(np.broadcast_to(x.const.numpy(), target), name=f"{x.name}.expanded")
     aligned = _aligned(x.shape, len(target))
+    if len(target) > MAX_RANK:
+        return _grown(b, x, aligned, target)
     if b.at_least(3):
         multiples = [want if have == 1 else 1 for have, want in zip(aligned, target, strict=True)]
         return b.emit("TILE", b.reshape(x, aligned), multiples=multiples)
     if x.known.dtype.kind != "f":
         b.needs_level(3, f"broadcasting {x.known.dtype.name}")
     return binary(b, "MUL", x, b.const(np.ones(target, x.known.dtype)))
+
+
+def _grown(b: Builder, x: Value, shape: Shape, target: Shape) -> Value:
+    """Rank above 4: one axis at a time, the dimensions around it merged."""
+    for axis, (have, want) in enumerate(zip(shape, target, strict=True)):
+        if have != want:
+            before, after = math.prod(target[:axis]), math.prod(shape[axis + 1 :])
+            x = broadcast_to(b, b.reshape(x, (before, 1, after)), (before, want, after))
+    return b.reshape(x, target)
 
 
 def _aligned(shape: Shape, rank: int) -> Shape:
