@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from onnx2nnapi.ir.types import Array
-from onnx2nnapi.nnapi.window import Window, transposed_padding
+from onnx2nnapi.nnapi.window import transposed_padding
 from onnx2nnapi.runtime.kernels import Call, kernel
 from onnx2nnapi.runtime.kernels.products import (
     MIN_ROWS,
@@ -23,16 +23,8 @@ from onnx2nnapi.runtime.kernels.products import (
     multiply,
     multiply_rows,
     prepare,
-    scratch,
 )
-from onnx2nnapi.runtime.kernels.sliding import (
-    bordered,
-    channels_last,
-    image_result,
-    image_windows,
-    into_layout,
-    window_view,
-)
+from onnx2nnapi.runtime.kernels.sliding import Sliding, channels_last, image_result, into_layout
 
 __all__: list[str] = []
 
@@ -58,20 +50,21 @@ def conv_2d(
     padding_scheme: int | None = None,
 ) -> Array:
     """Filter [out, height, width, in]."""
-    x = channels_last(input, nchw)
-    vertical, horizontal = image_windows(
-        x.shape,
-        filter.shape[1:3],
-        (stride_height, stride_width),
-        (dilation_height, dilation_width),
-        padding_scheme,
-        (padding_left, padding_right, padding_top, padding_bottom),
+    sliding = Sliding.over(
+        call,
+        input,
+        nchw,
+        filters=filter.shape[1:3],
+        strides=(stride_height, stride_width),
+        dilations=(dilation_height, dilation_width),
+        scheme=padding_scheme,
+        sides=(padding_left, padding_right, padding_top, padding_bottom),
     )
     weights = prepare(call, "filter", filter, bias, lambda array: array.reshape(len(array), -1).T)
     finish = finish_of(call, "filter", weights, bias, fuse_code)
     out = image_result(call, nchw)
     if out.size:
-        _convolve(call, x, weights, vertical, horizontal, finish, out)
+        _convolve(sliding, weights, finish, out)
     return into_layout(call, out, nchw)
 
 
@@ -95,20 +88,21 @@ def depthwise_conv_2d(
     padding_scheme: int | None = None,
 ) -> Array:
     """Filter [1, height, width, in * depth_multiplier]."""
-    x = channels_last(input, nchw)
-    vertical, horizontal = image_windows(
-        x.shape,
-        filter.shape[1:3],
-        (stride_height, stride_width),
-        (dilation_height, dilation_width),
-        padding_scheme,
-        (padding_left, padding_right, padding_top, padding_bottom),
+    sliding = Sliding.over(
+        call,
+        input,
+        nchw,
+        filters=filter.shape[1:3],
+        strides=(stride_height, stride_width),
+        dilations=(dilation_height, dilation_width),
+        scheme=padding_scheme,
+        sides=(padding_left, padding_right, padding_top, padding_bottom),
     )
     weights = prepare(call, "filter", filter, bias, lambda array: array.reshape(-1, array.shape[3]))
     finish = finish_of(call, "filter", weights, bias, fuse_code)
     out = image_result(call, nchw)
     if out.size:
-        _convolve_depthwise(call, x, weights, vertical, horizontal, depth_multiplier, finish, out)
+        _convolve_depthwise(sliding, weights, depth_multiplier, finish, out)
     return into_layout(call, out, nchw)
 
 
@@ -130,22 +124,22 @@ def grouped_conv_2d(
     padding_scheme: int | None = None,
 ) -> Array:
     """Filter [out, height, width, in / groups]."""
-    x = channels_last(input, nchw)
-    vertical, horizontal = image_windows(
-        x.shape,
-        filter.shape[1:3],
-        (stride_height, stride_width),
-        (1, 1),
-        padding_scheme,
-        (padding_left, padding_right, padding_top, padding_bottom),
+    sliding = Sliding.over(
+        call,
+        input,
+        nchw,
+        filters=filter.shape[1:3],
+        strides=(stride_height, stride_width),
+        scheme=padding_scheme,
+        sides=(padding_left, padding_right, padding_top, padding_bottom),
     )
     weights = prepare(call, "filter", filter, bias, lambda array: array.reshape(len(array), -1).T)
     finish = finish_of(call, "filter", weights, bias, fuse_code)
     out = image_result(call, nchw)
     if out.size and filter.shape[3] == 1:
-        _convolve_depthwise(call, x, weights, vertical, horizontal, len(filter) // groups, finish, out)
+        _convolve_depthwise(sliding, weights, len(filter) // groups, finish, out)
     elif out.size:
-        _convolve_groups(call, x, weights, vertical, horizontal, groups, finish, out)
+        _convolve_groups(sliding, weights, groups, finish, out)
     return into_layout(call, out, nchw)
 
 
@@ -182,85 +176,79 @@ def transpose_conv_2d(
 # -- how -------------------------------------------------------------------------------------------------------------
 
 
-def _bands(batch: int, rows: int, columns: int, width: int) -> Iterator[tuple[slice, slice]]:
+def _bands(out: Array) -> Iterator[tuple[slice, slice]]:
     """Parts of an image's batch and rows that are computed together: whole images where these are small."""
+    batch, rows, columns, channels = out.shape
     if batch > 1 and rows * columns < MIN_ROWS:
-        for start, stop in blocks(batch, rows * columns, width):
+        for start, stop in blocks(batch, rows * columns, channels):
             yield slice(start, stop), slice(0, rows)
         return
     for image in range(batch):
-        for start, stop in blocks(rows, columns, width):
+        for start, stop in blocks(rows, columns, channels):
             yield slice(image, image + 1), slice(start, stop)
 
 
-def _convolve(
-    call: Call, x: Array, weights: Weights, vertical: Window, horizontal: Window, finish: Finish, out: Array
-) -> None:
+def _convolve(sliding: Sliding, weights: Weights, finish: Finish, out: Array) -> None:
+    call, x = sliding.call, sliding.image
     depth, units = weights.matrix.shape
-    pointwise = depth == x.shape[3] and (vertical.stride, horizontal.stride) == (1, 1)
-    pointwise = pointwise and vertical.padded == vertical.size and horizontal.padded == horizontal.size
-    if pointwise and out.flags.c_contiguous:
-        rows = centred(x, call["input"], None if x.dtype == np.float32 else scratch(call, "centred", x.shape))
+    if sliding.is_pointwise and out.flags.c_contiguous:
+        rows = centred(
+            x, call["input"], None if x.dtype == np.float32 else call.scratch("centred", x.shape, np.float32)
+        )
         multiply_rows(call, rows.reshape(-1, depth), weights, finish, out.reshape(-1, units))
         return
-    view = window_view(bordered(call, x, call["input"], vertical, horizontal), vertical, horizontal)
+    view = sliding.windows(sliding.bordered())
     direct = out.dtype == weights.sum_dtype and out.flags.c_contiguous
-    for images, lines in _bands(*out.shape[:3], units):
+    for images, lines in _bands(out):
         part, windows = out[images, lines], view[images, lines]
-        rows = scratch(call, "windows", windows.shape)
+        rows = call.scratch("windows", windows.shape, np.float32)
         np.copyto(rows, windows)
-        sums = part if direct else scratch(call, "sums", part.shape, weights.sum_dtype)
+        sums = part if direct else call.scratch("sums", part.shape, weights.sum_dtype)
         multiply(rows.reshape(-1, depth), weights, sums.reshape(-1, units))
-        finish(sums, part)
+        finish(call, sums, part)
 
 
-def _convolve_groups(
-    call: Call,
-    x: Array,
-    weights: Weights,
-    vertical: Window,
-    horizontal: Window,
-    groups: int,
-    finish: Finish,
-    out: Array,
-) -> None:
+def _convolve_groups(sliding: Sliding, weights: Weights, groups: int, finish: Finish, out: Array) -> None:
+    call = sliding.call
     depth, units = weights.matrix.shape
-    view = window_view(bordered(call, x, call["input"], vertical, horizontal), vertical, horizontal)
-    inputs, outputs = x.shape[3] // groups, units // groups
-    for images, lines in _bands(*out.shape[:3], units):
+    view = sliding.windows(sliding.bordered())
+    inputs, outputs = view.shape[-1] // groups, units // groups
+    for images, lines in _bands(out):
         part, windows = out[images, lines], view[images, lines]
-        rows, products = scratch(call, "windows", (*windows.shape[:5], inputs)), None
-        sums = scratch(call, "sums", part.shape, weights.sum_dtype)
+        rows = call.scratch("windows", (*windows.shape[:-1], inputs), np.float32)
+        sums = call.scratch("sums", part.shape, weights.sum_dtype)
+        products = call.scratch("products", (*part.shape[:-1], outputs), weights.sum_dtype)
         for group in range(groups):
             np.copyto(rows, windows[..., group * inputs : (group + 1) * inputs])
             channels = slice(group * outputs, (group + 1) * outputs)
-            products = scratch(call, "products", (*part.shape[:3], outputs), weights.sum_dtype)
-            group_weights = Weights(weights.matrix[:, channels], weights.cuts)
-            multiply(rows.reshape(-1, depth), group_weights, products.reshape(-1, outputs))
+            own = Weights(weights.matrix[:, channels], weights.cuts)
+            multiply(rows.reshape(-1, depth), own, products.reshape(-1, outputs))
             sums[..., channels] = products
-        finish(sums, part)
+        finish(call, sums, part)
 
 
-def _convolve_depthwise(
-    call: Call,
-    x: Array,
-    weights: Weights,
-    vertical: Window,
-    horizontal: Window,
-    multiplier: int,
-    finish: Finish,
-    out: Array,
-) -> None:
-    _, units = weights.matrix.shape
-    image = bordered(call, x, call["input"], vertical, horizontal, multiplier)
-    view = window_view(image, vertical, horizontal)
+def _convolve_depthwise(sliding: Sliding, weights: Weights, multiplier: int, finish: Finish, out: Array) -> None:
+    """The filter's taps are summed by einsum, over several neighbouring windows at a time where they are neighbours."""
+    call, vertical, horizontal = sliding.call, sliding.vertical, sliding.horizontal
+    units = weights.matrix.shape[1]
+    tile = _tile(horizontal.places, units) if horizontal.stride == 1 else 1
+    view = sliding.windows(sliding.bordered(multiplier), tile)
     direct = out.dtype == weights.sum_dtype and out.flags.c_contiguous
-    taps = weights.matrix.reshape(vertical.filter, horizontal.filter, units)
-    for images, lines in _bands(*out.shape[:3], units):
+    taps = call.once(
+        "taps", lambda: np.tile(weights.matrix, tile).reshape(vertical.filter, horizontal.filter, -1), "filter"
+    )
+    for images, lines in _bands(out):
         part = out[images, lines]
-        sums = part if direct else scratch(call, "sums", part.shape, weights.sum_dtype)
-        np.einsum("nhwabc,abc->nhwc", view[images, lines], taps, out=sums)
-        finish(sums, part)
+        sums = part if direct else call.scratch("sums", part.shape, weights.sum_dtype)
+        np.einsum("nhwabc,abc->nhwc", view[images, lines], taps, out=sums.reshape(*part.shape[:2], -1, tile * units))
+        finish(call, sums, part)
+
+
+def _tile(columns: int, channels: int) -> int:
+    """How many neighbouring columns make one row of the depthwise sum: as many as stay in the nearest cache."""
+    return max(
+        (count for count in range(1, columns + 1) if columns % count == 0 and count * channels <= TILE), default=1
+    )
 
 
 def _convolve_transposed(
@@ -287,9 +275,9 @@ def _convolve_transposed(
             (height, width), strides, lengths, heads, out.shape[1:3], strict=True
         )
     ]
-    sums = scratch(call, "sums", (batch, *extents, units), dtype)
+    sums = call.scratch("sums", (batch, *extents, units), dtype)
     sums.fill(0.0)
-    products = scratch(call, "products", (batch, height, width, units), dtype)
+    products = call.scratch("products", (batch, height, width, units), dtype)
     for row in range(lengths[0]):
         for column in range(lengths[1]):
             np.matmul(rows, spread[row, column], out=products.reshape(-1, units))
@@ -300,4 +288,4 @@ def _convolve_transposed(
             ]
             target += products
     top, left = heads
-    finish(sums[:, top : top + out.shape[1], left : left + out.shape[2]], out)
+    finish(call, sums[:, top : top + out.shape[1], left : left + out.shape[2]], out)

@@ -11,7 +11,7 @@ from onnx2nnapi.runtime.kernels.arithmetic import (
     multiply_by_quantized_multiplier,
     quantize_multiplier,
 )
-from onnx2nnapi.runtime.kernels.products import centred, finish_of, multiply_rows, prepare, scratch
+from onnx2nnapi.runtime.kernels.products import centred, finish_of, multiply_rows, prepare
 
 __all__: list[str] = []
 
@@ -26,7 +26,9 @@ def fully_connected(call: Call, input: Array, weights: Array, bias: Array, fuse_
     shape = (input.size // depth, units)
     usable = target is not None and target.shape == shape and target.flags.c_contiguous
     out = target if target is not None and usable else np.empty(shape, call.output.dtype)
-    rows = centred(input, call["input"], None if input.dtype == np.float32 else scratch(call, "centred", input.shape))
+    rows = centred(
+        input, call["input"], None if input.dtype == np.float32 else call.scratch("centred", input.shape, np.float32)
+    )
     multiply_rows(call, rows.reshape(-1, depth), ready, finish, out)
     return out
 

@@ -11,16 +11,15 @@ from onnx2nnapi.ir.types import Array
 from onnx2nnapi.nnapi.window import Window
 from onnx2nnapi.runtime.kernels import Call, kernel
 from onnx2nnapi.runtime.kernels.arithmetic import activate, code_range, round_half_away, store, widen
-from onnx2nnapi.runtime.kernels.products import scratch
-from onnx2nnapi.runtime.kernels.sliding import channels_last, image_result, image_windows, into_layout
+from onnx2nnapi.runtime.kernels.sliding import Sliding, image_result, into_layout
 
 __all__: list[str] = []
 
-Pool = Callable[[Call, Array, Window, Window, int, Array], None]
+Pool = Callable[[Sliding, int, Array], None]
 
 
 def _pool(name: str) -> Callable[[Pool], Pool]:
-    """Register ``pool(call, image, vertical, horizontal, fuse_code, out)`` as the kernel of an operation."""
+    """Register ``pool(sliding, fuse_code, out)`` as the kernel of an operation."""
 
     def add(pool: Pool) -> Pool:
         @kernel(name)
@@ -39,18 +38,18 @@ def _pool(name: str) -> Callable[[Pool], Pool]:
             nchw: bool = False,
             padding_scheme: int | None = None,
         ) -> Array:
-            x = channels_last(input, nchw)
-            vertical, horizontal = image_windows(
-                x.shape,
-                (filter_height, filter_width),
-                (stride_height, stride_width),
-                (1, 1),
-                padding_scheme,
-                (padding_left, padding_right, padding_top, padding_bottom),
+            sliding = Sliding.over(
+                call,
+                input,
+                nchw,
+                filters=(filter_height, filter_width),
+                strides=(stride_height, stride_width),
+                scheme=padding_scheme,
+                sides=(padding_left, padding_right, padding_top, padding_bottom),
             )
             out = image_result(call, nchw)
             if out.size:
-                pool(call, x, vertical, horizontal, fuse_code, out)
+                pool(sliding, fuse_code, out)
             return into_layout(call, out, nchw)
 
         return pool
@@ -59,37 +58,39 @@ def _pool(name: str) -> Callable[[Pool], Pool]:
 
 
 @_pool("MAX_POOL_2D")
-def _max(call: Call, x: Array, vertical: Window, horizontal: Window, fuse_code: int, out: Array) -> None:
-    _fold_window(call, x, vertical, horizontal, np.maximum, out)
-    if call.output.is_quantized:
-        low, high = code_range(call.output, fuse_code)
-        if (low, high) != code_range(call.output):
-            np.clip(out, low, high, out=out)
-    else:
-        store(activate(widen(out), fuse_code, out if out.dtype == np.float32 else None), call.output, out)
+def _max(sliding: Sliding, fuse_code: int, out: Array) -> None:
+    _fold_window(sliding, sliding.image, np.maximum, out)
+    type_ = sliding.call.output
+    if not type_.is_quantized:
+        store(activate(widen(out), fuse_code, out if out.dtype == np.float32 else None), type_, out)
+    elif fuse_code:
+        np.clip(out, *code_range(type_, fuse_code), out=out)
 
 
 @_pool("AVERAGE_POOL_2D")
-def _average(call: Call, x: Array, vertical: Window, horizontal: Window, fuse_code: int, out: Array) -> None:
-    if not call.output.is_quantized:
-        store(activate(_mean(call, widen(x), vertical, horizontal), fuse_code), call.output, out)
+def _average(sliding: Sliding, fuse_code: int, out: Array) -> None:
+    type_ = sliding.call.output
+    if not type_.is_quantized:
+        store(activate(_means(sliding, widen(sliding.image)), fuse_code), type_, out)
         return
-    means = round_half_away(_mean(call, x.astype(np.int32), vertical, horizontal))
-    store(np.clip(means, *code_range(call.output, fuse_code)), call.output, out)
+    means = round_half_away(_means(sliding, sliding.image.astype(np.int32)))
+    store(np.clip(means, *code_range(type_, fuse_code)), type_, out)
 
 
 @_pool("L2_POOL_2D")
-def _l2(call: Call, x: Array, vertical: Window, horizontal: Window, fuse_code: int, out: Array) -> None:
-    means = _mean(call, np.square(widen(x)), vertical, horizontal)
-    store(activate(np.sqrt(means, out=means), fuse_code), call.output, out)
+def _l2(sliding: Sliding, fuse_code: int, out: Array) -> None:
+    means = _means(sliding, np.square(widen(sliding.image)))
+    store(activate(np.sqrt(means, out=means), fuse_code), sliding.call.output, out)
 
 
-def _mean(call: Call, x: Array, vertical: Window, horizontal: Window) -> Array:
+def _means(sliding: Sliding, image: Array) -> Array:
     """Means over the windows without their padding: float32 of float32, float64 of integers."""
-    sums = scratch(call, "pooled", (x.shape[0], vertical.places, horizontal.places, x.shape[3]), x.dtype.type)
-    _fold_window(call, x, vertical, horizontal, np.add, sums)
+    vertical, horizontal = sliding.vertical, sliding.horizontal
+    shape = (image.shape[0], vertical.places, horizontal.places, image.shape[3])
+    sums = sliding.call.scratch("pooled", shape, image.dtype)
+    _fold_window(sliding, image, np.add, sums)
     counts = np.multiply.outer(_covered(vertical), _covered(horizontal))[..., np.newaxis]
-    means: Array = np.divide(sums, counts.astype(x.dtype))
+    means: Array = np.divide(sums, counts.astype(image.dtype))
     return means
 
 
@@ -100,11 +101,11 @@ def _covered(window: Window) -> Array:
     return covered
 
 
-def _fold_window(call: Call, x: Array, vertical: Window, horizontal: Window, function: np.ufunc, out: Array) -> None:
-    batch, _, width, channels = x.shape
-    lines = scratch(call, "lines", (batch, vertical.places, width, channels), x.dtype.type)
-    _fold(x, vertical, function, lines)
-    _fold(lines.swapaxes(1, 2), horizontal, function, out.swapaxes(1, 2))
+def _fold_window(sliding: Sliding, image: Array, function: np.ufunc, out: Array) -> None:
+    batch, _, width, channels = image.shape
+    lines = sliding.call.scratch("lines", (batch, sliding.vertical.places, width, channels), image.dtype)
+    _fold(image, sliding.vertical, function, lines)
+    _fold(lines.swapaxes(1, 2), sliding.horizontal, function, out.swapaxes(1, 2))
 
 
 def _fold(x: Array, window: Window, function: np.ufunc, out: Array) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onnx2nnapi.ir.types import Array, Shape
+from onnx2nnapi.ir.types import Array
 from onnx2nnapi.nnapi.types import OperandType
 from onnx2nnapi.runtime.kernels import Call
 from onnx2nnapi.runtime.kernels.arithmetic import activate, code_range, quantize_multiplier
@@ -26,16 +26,15 @@ __all__ = [
     "finish_of",
     "multiply",
     "multiply_rows",
-    "output_array",
     "prepare",
-    "scratch",
 ]
 
 MIN_ROWS = 256  # BLAS packs the weights in every call, which fewer rows do not repay
 BLOCK_ELEMENTS = 1 << 17  # a block of results that is still in cache when bias and activation come
+ADDEND_ELEMENTS = 1 << 10  # numbers added in one inner loop, which costs as much to enter as some tens of additions
 _EXACT = 1 << 24
 
-Finish = Callable[[Array, Array], None]
+Finish = Callable[[Call, Array, Array], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +73,9 @@ def prepare(call: Call, name: str, weights: Array, bias: Array, arrange: Callabl
 
     def make() -> Weights:
         matrix = arrange(centred(weights, call[name]))
-        depth = matrix.shape[0]
-        return Weights(matrix, _exact_cuts(matrix, bias) if call[name].is_quantized else (0, depth))
+        return Weights(matrix, _exact_cuts(matrix, bias) if call[name].is_quantized else (0, len(matrix)))
 
-    return call.once("weights", make, name, "bias")
+    return call.once("weights", make, name, *(["bias"] if call[name].is_quantized else []))
 
 
 def _exact_cuts(matrix: Array, bias: Array) -> tuple[int, ...]:
@@ -111,29 +109,13 @@ def centred(x: Array, type_: OperandType, out: Array | None = None) -> Array:
     return result
 
 
-def scratch(call: Call, key: str, shape: Shape, dtype: type[np.generic] = np.float32) -> Array:
-    """An array of ``shape`` in a buffer of the plan that grows as it needs to; its contents are arbitrary."""
-    size = math.prod(shape)
-    buffer = call.buffer(key, lambda: np.empty(size, dtype))
-    if buffer.size < size or buffer.dtype != dtype:
-        buffer = call.memo[key] = np.empty(size, dtype)
-    return buffer[:size].reshape(shape)
-
-
-def output_array(call: Call) -> Array:
-    """Where the result goes: the plan's buffer, which may be strided, or a new array."""
-    type_ = call.output
-    target = call.target
-    if target is not None and target.shape == type_.shape and target.dtype == type_.dtype:
-        return target
-    return np.empty(type_.shape, type_.dtype)
-
-
 # -- bias and activation -----------------------------------------------------------------------------------------------
 
 
 def finish_of(call: Call, name: str, weights: Weights, bias: Array, fuse_code: int) -> Finish:
-    """What makes results of sums: ``finish(sums, out)`` adds the bias, activates, requantizes; it overwrites the sums.
+    """What makes results of sums: ``finish(call, sums, out)`` adds the bias, activates, requantizes.
+
+    The sums are overwritten, and may be ``out`` itself.
 
     Args:
         call: the operation; its operands ``input`` and ``name`` have the scales.
@@ -142,43 +124,43 @@ def finish_of(call: Call, name: str, weights: Weights, bias: Array, fuse_code: i
         bias: of the last dimension.
         fuse_code: the activation.
     """
-    addend = bias.astype(weights.sum_dtype, copy=False)
-    if not call.output.is_quantized:
+    if call.output.is_quantized:
 
-        def finish(sums: Array, out: Array) -> None:
-            sums += addend
-            if out.dtype == sums.dtype:
-                activate(sums, fuse_code, out)
-            else:
-                np.copyto(out, activate(sums, fuse_code, sums), casting="same_kind")
+        def make() -> Finish:
+            addend = _repeated(bias.astype(weights.sum_dtype))
+            return _requantizing(call.output, *_fixed_point(call, name), addend, fuse_code)
 
-        return finish
-    return call.once("finish", lambda: _requantizing(call, name, addend, fuse_code), name, "bias", "fuse_code")
+        return call.once("finish", make, name, "bias", "fuse_code")
+    addend = call.once("addend", lambda: _repeated(bias.astype(np.float32, copy=False)), "bias")
+
+    def finish(call: Call, sums: Array, out: Array) -> None:
+        _add(sums, addend)
+        if out.dtype == sums.dtype:
+            activate(sums, fuse_code, out)
+        else:
+            np.copyto(out, activate(sums, fuse_code, sums), casting="same_kind")
+
+    return finish
 
 
-def _requantizing(call: Call, name: str, addend: Array, fuse_code: int) -> Finish:
+def _requantizing(type_: OperandType, factor: Array, nudge: Array, addend: Array, fuse_code: int) -> Finish:
     """Fixed-point requantization in three steps of float64.
 
     Android multiplies by a mantissa of 31 bits, rounds to 2^-s with ties upwards, and rounds that to a code with ties
     away from zero. Both together are one floor, of the real number plus 1/2 plus (or, below zero, minus) 2^-(s+1).
     """
-    type_ = call.output
     low, high = code_range(type_, fuse_code)
     flip = 128 if type_.dtype == np.int8 else 0  # the cast truncates, so it happens above zero
-    factor, nudge = _fixed_point(call, name)
     offset = type_.zero_point + flip + 0.5
     has_negatives = low < type_.zero_point
 
-    def finish(sums: Array, out: Array) -> None:
-        sums += addend
-        real = scratch(call, "real", sums.shape, np.float64)
+    def finish(call: Call, sums: Array, out: Array) -> None:
+        _add(sums, addend)
+        real = np.multiply(sums, factor, out=call.scratch("real", sums.shape, np.float64))
         if has_negatives:
-            np.copysign(nudge, sums, out=real)
+            real += np.copysign(nudge, sums, out=call.scratch("nudge", sums.shape, np.float64))
             real += offset
-            sums = np.multiply(sums, factor, out=scratch(call, "scaled", sums.shape, np.float64))
-            real += sums
         else:
-            np.multiply(sums, factor, out=real)
             real += offset + nudge
         np.clip(real, low + flip, high + flip + 0.5, out=real)
         codes = out.view(np.uint8)
@@ -187,6 +169,22 @@ def _requantizing(call: Call, name: str, addend: Array, fuse_code: int) -> Finis
             np.bitwise_xor(codes, 0x80, out=codes)
 
     return finish
+
+
+def _repeated(bias: Array) -> Array:
+    """A short bias several times over, so that it can be added to several rows at a time."""
+    return np.tile(bias[np.newaxis], (max(1, ADDEND_ELEMENTS // bias.size), 1))
+
+
+def _add(sums: Array, addend: Array) -> None:
+    """Add the rows of ``addend``, which are all the same, to those of ``sums``."""
+    count, units = addend.shape
+    rows = math.gcd(sums.size // units, count)
+    if rows > 1 and sums.flags.c_contiguous:
+        sums = sums.reshape(-1, rows * units)
+    else:
+        rows = 1
+    sums += addend[:rows].reshape(-1)
 
 
 def _fixed_point(call: Call, name: str) -> tuple[Array, Array]:
@@ -227,6 +225,6 @@ def multiply_rows(call: Call, rows: Array, weights: Weights, finish: Finish, out
     direct = out.dtype == weights.sum_dtype
     for start, stop in blocks(len(rows), 1, units):
         part = out[start:stop]
-        sums = part if direct else scratch(call, "sums", part.shape, weights.sum_dtype)
+        sums = part if direct else call.scratch("sums", part.shape, weights.sum_dtype)
         multiply(rows[start:stop], weights, sums)
-        finish(sums, part)
+        finish(call, sums, part)

@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from onnx2nnapi.ir.types import Array, Shape
-from onnx2nnapi.nnapi.types import OperandType
+from onnx2nnapi.ir.types import Array
 from onnx2nnapi.nnapi.window import Window
-from onnx2nnapi.runtime.kernels import Call
+from onnx2nnapi.runtime.kernels import Border, Call
 from onnx2nnapi.runtime.kernels.products import centred
 
-__all__ = ["bordered", "channels_last", "image_result", "image_windows", "into_layout", "window_view"]
-
-
-def image_windows(
-    shape: Shape,
-    filters: tuple[int, int],
-    strides: tuple[int, int],
-    dilations: tuple[int, int],
-    padding_scheme: int | None,
-    sides: tuple[int, int, int, int],
-) -> tuple[Window, Window]:
-    """The windows over height and width of an image [n, height, width, channels]; pairs are in this order."""
-    if padding_scheme is not None:
-        height, width = (
-            Window.implicit(padding_scheme, size, length, stride, dilation)
-            for size, length, stride, dilation in zip(shape[1:3], filters, strides, dilations, strict=True)
-        )
-        return height, width
-    left, right, top, bottom = sides
-    return (
-        Window(shape[1], filters[0], strides[0], dilations[0], top, bottom),
-        Window(shape[2], filters[1], strides[1], dilations[1], left, right),
-    )
+__all__ = ["Sliding", "channels_last", "image_result", "into_layout"]
 
 
 def channels_last(x: Array, nchw: bool) -> Array:
-    """An image with its channels last, contiguous."""
+    """An image with its channels last, contiguous where it is a copy."""
     return np.ascontiguousarray(x.transpose(0, 2, 3, 1)) if nchw else x
 
 
@@ -62,34 +41,96 @@ def into_layout(call: Call, image: Array, nchw: bool) -> Array:
     return target
 
 
-def bordered(call: Call, x: Array, type_: OperandType, vertical: Window, horizontal: Window, repeats: int = 1) -> Array:
-    """An image in float32 (codes less their zero point) with zeros around it, each channel ``repeats`` times.
+@dataclass(frozen=True, slots=True)
+class Sliding:
+    """A window that slides over the operand ``input``.
 
-    An image that needs no change is returned as it is.
+    Attributes:
+        call: the operation.
+        image: its input with the channels last, [n, height, width, channels].
+        vertical, horizontal: the window.
+        nchw: whether the image is a copy of the operand.
     """
-    batch, height, width, channels = x.shape
-    rows, columns = max(vertical.reach, 1), max(horizontal.reach, 1)
-    top, left = vertical.head, horizontal.head
-    height, width = min(height, rows - top), min(width, columns - left)  # what no window reaches is left out
-    plain = rows == x.shape[1] and columns == x.shape[2] and repeats == 1 and x.dtype == np.float32
-    if plain or (top == left == 0 and (rows, columns) == (height, width) and repeats == 1 and x.dtype == np.float32):
-        return x[:, :height, :width]
-    shape = (batch, rows, columns, channels, repeats)
-    border = call.buffer("border", lambda: np.zeros(shape, np.float32))
-    if border.shape != shape:
-        border = call.memo["border"] = np.zeros(shape, np.float32)
-    inner = border[:, top : top + height, left : left + width]
-    centred(x[:, :height, :width, :, np.newaxis], type_, inner)
-    return border.reshape(batch, rows, columns, channels * repeats)
 
+    call: Call
+    image: Array
+    vertical: Window
+    horizontal: Window
+    nchw: bool
 
-def window_view(x: Array, vertical: Window, horizontal: Window) -> Array:
-    """A view [n, rows, columns, filter height, filter width, channels] of a bordered image."""
-    batch, _, _, channels = x.shape
-    n, h, w, c = x.strides
-    return np.lib.stride_tricks.as_strided(
-        x,
-        (batch, vertical.places, horizontal.places, vertical.filter, horizontal.filter, channels),
-        (n, h * vertical.stride, w * horizontal.stride, h * vertical.dilation, w * horizontal.dilation, c),
-        writeable=False,
-    )
+    @classmethod
+    def over(
+        cls,
+        call: Call,
+        input: Array,
+        nchw: bool,
+        *,
+        filters: tuple[int, int],
+        strides: tuple[int, int],
+        dilations: tuple[int, int] = (1, 1),
+        scheme: int | None,
+        sides: tuple[int, int, int, int],
+    ) -> Sliding:
+        """From an operation's operands: pairs are (height, width), ``sides`` left, right, top, bottom."""
+        image = channels_last(input, nchw)
+        left, right, top, bottom = sides
+        vertical, horizontal = (
+            Window(size, length, stride, dilation, *padding)
+            if scheme is None
+            else Window.implicit(scheme, size, length, stride, dilation)
+            for size, length, stride, dilation, padding in zip(
+                image.shape[1:3], filters, strides, dilations, ((top, bottom), (left, right)), strict=True
+            )
+        )
+        return cls(call, image, vertical, horizontal, nchw)
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether the windows are the image's elements, each once."""
+        return all(
+            (window.filter, window.stride, window.padded) == (1, 1, window.size)
+            for window in (self.vertical, self.horizontal)
+        )
+
+    def bordered(self, repeats: int = 1) -> Array:
+        """The image in float32 (codes less their zero point) with zeros around it, each channel ``repeats`` times."""
+        image, vertical, horizontal = self.image, self.vertical, self.horizontal
+        batch, height, width, channels = image.shape
+        rows, columns = vertical.reach, horizontal.reach
+        top, left = vertical.head, horizontal.head
+        bottom, right = max(rows - top - height, 0), max(columns - left - width, 0)
+        if image.dtype == np.float32 and repeats == 1:
+            if not (top or left or bottom or right):
+                return image
+            if not self.nchw:
+                found = self.call.surrounded("input", Border((0, top, left, 0), (0, bottom, right, 0)))
+                if found is not None:
+                    return found
+        shape = (batch, rows, columns, channels, repeats)
+        border = self.call.buffer("border", lambda: np.zeros(shape, np.float32))
+        height, width = min(height, rows - top), min(width, columns - left)  # what no window reaches is left out
+        inner = border[:, top : top + height, left : left + width]
+        centred(image[:, :height, :width, :, np.newaxis], self.call["input"], inner)
+        return border.reshape(batch, rows, columns, channels * repeats)
+
+    def windows(self, bordered: Array, tile: int = 1) -> Array:
+        """A view [n, rows, columns / tile, filter height, filter width, tile * channels] of a bordered image.
+
+        With a tile above 1, which must divide the columns, neighbouring windows are one: the stride must be 1.
+        """
+        vertical, horizontal = self.vertical, self.horizontal
+        batch, _, _, channels = bordered.shape
+        n, h, w, c = bordered.strides
+        return np.lib.stride_tricks.as_strided(
+            bordered,
+            (
+                batch,
+                vertical.places,
+                horizontal.places // tile,
+                vertical.filter,
+                horizontal.filter,
+                tile * channels,
+            ),
+            (n, h * vertical.stride, w * horizontal.stride * tile, h * vertical.dilation, w * horizontal.dilation, c),
+            writeable=False,
+        )
