@@ -15,6 +15,9 @@ from onnx2nnapi.frontend.tensors import numpy_dtype
 from onnx2nnapi.ir.types import Array, TensorType
 from onnx2nnapi.options import Options
 
+# What exporters write in the place of a name when a size has none.
+_NAMELESS = frozenset({"?", "*", "-1", "None"})
+
 __all__ = ["Binding", "bind_inputs", "check_known"]
 
 
@@ -26,11 +29,13 @@ class Binding:
         types: of each input, sizes known.
         values: of the inputs that the options freeze.
         symbols: sizes of symbolic dimensions.
+        open: whether the model leaves any size to its callers.
     """
 
     types: dict[str, TensorType] = field(default_factory=dict)
     values: dict[str, Array] = field(default_factory=dict)
     symbols: dict[str, int] = field(default_factory=dict)
+    open: bool = False
 
     def applied(self, entry: ValueInfoProto) -> ValueInfoProto:
         """A stated type with the bound symbols in it."""
@@ -72,8 +77,9 @@ def bind_inputs(inputs: Sequence[ValueInfoProto], options: Options, shapes: Mapp
         if symbol not in symbols:
             known = ", ".join(sorted(map(repr, symbols))) or "none"
             raise InvalidModelError(f"no input has a dimension {symbol!r}; there are {known}", hint="see --dim")
-    by_input = {name: f"--dim {symbol}={size}" for symbol, size in options.dims.items() for name in (symbol,)}
+    origins = dict.fromkeys(options.dims, "--dim")  # what bound a symbol first, for messages
     for name, (dtype, dims) in declared.items():
+        binding.open |= dims is None or not all(isinstance(dim, int) and dim for dim in dims)
         if name in options.set:
             binding.values[name] = _value(name, options.set[name], dtype)
         given = binding.values[name].shape if name in binding.values else shapes.get(name)
@@ -82,9 +88,10 @@ def bind_inputs(inputs: Sequence[ValueInfoProto], options: Options, shapes: Mapp
         shape = tuple(int(dim) for dim in given)
         if name in shapes and shape != tuple(shapes[name]):
             raise InvalidModelError(
-                f"its value has the shape {list(shape)}, its shape is set to {list(shapes[name])}", where=f"input {name!r}"
+                f"its value has the shape {list(shape)}, its shape is set to {list(shapes[name])}",
+                where=f"input {name!r}",
             )
-        _bind(binding, by_input, name, dims, shape)
+        _bind(binding, origins, name, dims, shape)
         binding.types[name] = TensorType(dtype, shape)
     _bind_rest(binding, declared)
     return binding
@@ -158,7 +165,9 @@ def _declared(entry: ValueInfoProto) -> tuple[np.dtype[Any], list[int | str] | N
     if not type_.tensor_type.HasField("shape"):
         return dtype, None
     dims: list[int | str] = [
-        int(dim.dim_value) if dim.WhichOneof("value") == "dim_value" and dim.dim_value >= 0 else dim.dim_param
+        int(dim.dim_value)
+        if dim.WhichOneof("value") == "dim_value" and dim.dim_value >= 0
+        else ("" if dim.dim_param in _NAMELESS else dim.dim_param)
         for dim in type_.tensor_type.shape.dim
     ]
     return dtype, dims
@@ -179,6 +188,8 @@ def _value(name: str, value: Any, dtype: np.dtype[Any]) -> Array:
         result = array.astype(dtype)
     except (ValueError, TypeError, OverflowError):
         raise InvalidModelError(f"it is no {dtype.name} array", where=where) from None
-    if array.dtype.kind not in "biufcV" or (isinstance(value, np.ndarray) and not np.array_equal(array, result, equal_nan=array.dtype.kind == "f")):
+    # an array must hold what the input can hold; a Python number is rounded to it
+    exact = not isinstance(value, np.ndarray) or np.array_equal(array, result, equal_nan=array.dtype.kind == "f")
+    if array.dtype.kind not in "biufcV" or not exact:
         raise InvalidModelError(f"{array.dtype.name} values don't fit {dtype.name}", where=where)
     return result

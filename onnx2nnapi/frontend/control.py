@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from onnx import GraphProto, TensorProto, TypeProto
 
 from onnx2nnapi.errors import InvalidModelError, Origin, UnsupportedOp
-from onnx2nnapi.frontend.order import check_names
-from onnx2nnapi.frontend.types import common_type, partial_type, sizes, static_type
+from onnx2nnapi.frontend.order import check_names, reads
+from onnx2nnapi.frontend.types import ShapeError, common_type, partial_type, sizes, static_type
 from onnx2nnapi.ir.graph import Graph, Op, Value
 
 if TYPE_CHECKING:
-    from onnx2nnapi.frontend.infer import Scope, Sweep
+    from onnx2nnapi.frontend.infer import Sweep
+    from onnx2nnapi.frontend.scope import Scope
 
 __all__ = ["take_in"]
 
@@ -56,6 +57,7 @@ def _body(
         for output in node.output:
             if output:
                 inner.names[output] = child.fresh(output)
+    inner.read = frozenset([*(e.name for e in proto.output), *(name for node in proto.node for name in reads(node))])
     child.declare(proto.value_info, inner)
     child.run(proto.node, inner)
     outputs = [child.resolve(entry.name, inner, origin) for entry in proto.output]
@@ -81,16 +83,27 @@ def _if(sweep: Sweep, op: Op, scope: Scope) -> None:
     if condition is not None:
         if condition.size != 1:
             raise InvalidModelError(f"its condition has {condition.size} elements", where=op.origin)
-        branch = branches["then_branch" if condition.reshape(()) else "else_branch"]
-        inner = scope.inside()
-        sweep.take_initializers(branch, inner)
-        sweep.inline(branch.node, inner, [entry.name for entry in branch.output], op.outputs, op.origin)
+        _inline_branch(sweep, branches["then_branch" if condition.reshape(()) else "else_branch"], op, scope)
         return
     results: list[Types] = []
-    for key, branch in branches.items():
-        op.attrs[key], types = _body(sweep, branch, scope, [], op.origin)
+    for key, other in (("then_branch", "else_branch"), ("else_branch", "then_branch")):
+        try:
+            op.attrs[key], types = _body(sweep, branches[key], scope, [], op.origin)
+        except ShapeError as error:
+            if not sweep.shapes_chosen:
+                raise
+            # The branch is for other sizes of the inputs than those bound: with these only the other one can run.
+            sweep.assume(f"{op.origin}: {op.inputs[0]!r} selects the {other}; the {key} takes other shapes: {error}")
+            _inline_branch(sweep, branches[other], op, scope)
+            return
         results.append(types)
     sweep.keep(op, [common_type(*pair) for pair in zip(*results, strict=True)][: len(op.outputs)])
+
+
+def _inline_branch(sweep: Sweep, branch: GraphProto, op: Op, scope: Scope) -> None:
+    inner = scope.inside()
+    sweep.take_initializers(branch, inner)
+    sweep.inline(branch.node, inner, [entry.name for entry in branch.output], op.outputs, op.origin)
 
 
 def _loop(sweep: Sweep, op: Op, scope: Scope) -> None:
@@ -107,7 +120,8 @@ def _loop(sweep: Sweep, op: Op, scope: Scope) -> None:
     op.attrs["body"] = graph
     trips = sweep.array(op.inputs[0] if op.inputs else None)
     start = sweep.array(op.inputs[1]) if len(op.inputs) > 1 and op.inputs[1] else None
-    endless = (len(op.inputs) < 2 or op.inputs[1] is None or (start is not None and bool(start.all()))) and _stays_true(graph)
+    started = len(op.inputs) < 2 or op.inputs[1] is None or (start is not None and bool(start.all()))
+    endless = started and _stays_true(graph)
     count = int(trips.reshape(-1)[0]) if trips is not None and endless else None
     scans = [_with_axis(type_, 0, count) for type_ in types[1 + len(carried) :]]
     sweep.keep(op, [*carried, *scans][: len(op.outputs)])
@@ -181,5 +195,3 @@ def _with_axis(type_: TypeProto | None, axis: int, size: int | None) -> TypeProt
         return type_ if type_ is None else partial_type(type_.tensor_type.elem_type, None)
     at = axis % (len(dims) + 1)
     return partial_type(type_.tensor_type.elem_type, (*dims[:at], size, *dims[at:]))
-
-

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import gc
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 from onnx2nnapi.errors import InvalidModelError, UnsupportedForm
 from onnx2nnapi.frontend.binding import Binding, bind_inputs, check_known
-from onnx2nnapi.frontend.infer import Scope, Sweep
+from onnx2nnapi.frontend.infer import Sweep
 from onnx2nnapi.frontend.load import LoadedModel, load_model
 from onnx2nnapi.frontend.operators import default_opset, newest
 from onnx2nnapi.frontend.order import check_names, needed_nodes, origin_of, reads, sort_nodes
-from onnx2nnapi.frontend.types import static_type
+from onnx2nnapi.frontend.scope import Scope
+from onnx2nnapi.frontend.types import ShapeError, static_type
+from onnx2nnapi.ir.garbage import collector_off
 from onnx2nnapi.ir.graph import Graph, Interface, Op, Port, Provenance, Value
 from onnx2nnapi.ir.types import LazyArray, TensorType
 from onnx2nnapi.options import Options
@@ -44,20 +44,11 @@ def import_model(
         InvalidModelError: the model is broken, or the options contradict it; the message names the place.
         UnsupportedError: it needs what no NNAPI model has: open sizes, sequences, strings.
     """
-    with _collector_off():
-        return _Import(load_model(model, base_dir), options or Options()).graph()
-
-
-@contextmanager
-def _collector_off() -> Iterator[None]:
-    """The cyclic garbage collector walks every object of a growing graph again and again and frees nothing."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
+    with collector_off():
+        try:
+            return _Import(load_model(model, base_dir), options or Options()).graph()
+        except ShapeError as error:
+            raise InvalidModelError(error.message, where=error.where, hint=error.hint) from None
 
 
 class _Import:
@@ -116,7 +107,8 @@ class _Import:
 
     def _cut_entry(self, name: str) -> ValueInfoProto:
         """The type of a tensor cut at: as the model states it, else as the part before the cut says."""
-        for entry in (*self.proto.value_info, *self.proto.output):
+        stated: tuple[ValueInfoProto, ...] = (*self.proto.value_info, *self.proto.output)
+        for entry in stated:
             if entry.name == name and entry.type.tensor_type.elem_type:
                 return entry
         if name in self.initialized:
@@ -156,8 +148,8 @@ class _Import:
         graph = Graph("onnx", self.proto.name)
         graph.opset = {**self.model.opset, "": default_opset()}
         read = frozenset([*outputs, *(name for node in nodes for name in reads(node))])
-        sweep = Sweep(graph, self.model.reader, self.model.functions, read=read)
-        scope = Scope(self.model.opset)
+        sweep = Sweep(graph, self.model.reader, self.model.functions, shapes_chosen=binding.open)
+        scope = Scope(self.model.opset, read=read)
         for name in (*self.inputs, *self.initialized, *(item for node in nodes for item in node.output if item)):
             scope.names[name] = name
             sweep.reserved.add(name)

@@ -6,111 +6,40 @@ at once; of a large one the computation is noted, and done when somebody reads i
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto, shape_inference
+from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto
 
-from onnx2nnapi.errors import InvalidModelError, Onnx2NnapiError, Origin
-from onnx2nnapi.evaluate import evaluate, node_proto
+from onnx2nnapi.errors import InvalidModelError, Origin
 from onnx2nnapi.frontend import control
+from onnx2nnapi.frontend.checks import check_node
+from onnx2nnapi.frontend.contrib import contributed_types
+from onnx2nnapi.frontend.fold import SMALL, fold
+from onnx2nnapi.frontend.node_types import infer_types
 from onnx2nnapi.frontend.normalize import normalize
 from onnx2nnapi.frontend.operators import (
     Operator,
     check_attribute,
-    default_opset,
     kind_of,
     newest,
     operator_at,
     plain_attribute,
 )
-from onnx2nnapi.frontend.order import sort_nodes
+from onnx2nnapi.frontend.order import reads, sort_nodes
+from onnx2nnapi.frontend.scope import Scope
 from onnx2nnapi.frontend.tensors import TensorReader, numpy_dtype
 from onnx2nnapi.frontend.types import completed, static_type, type_proto
 from onnx2nnapi.ir.graph import Graph, Op, Provenance, Value
 from onnx2nnapi.ir.types import Array, LazyArray, Shape, TensorType
 
-__all__ = ["Scope", "Sweep"]
+__all__ = ["Sweep"]
 
 Functions = Mapping[tuple[str, str, str], FunctionProto]
 
-_SMALL = 1 << 18  # bytes up to which a constant is computed at once
-_DATA = 1 << 12  # elements up to which shape inference is given an integer constant
-_FLOAT_DATA = frozenset({"Resize"})  # operators whose shape depends on floating-point constants
-_RANDOM = frozenset(
-    ["Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"]
-)
-# A dequantized constant is how a model says that it is quantized: later passes want to see it.
-_NOT_FOLDED = _RANDOM | {"DequantizeLinear"}
-_BY_SHAPE = frozenset({"EyeLike", "Shape", "Size"})  # they read the type of their input only
 _MAX_DEPTH = 64
-
-
-@dataclass
-class Scope:
-    """The names that nodes of one body (a graph, a subgraph, a function) see.
-
-    Attributes:
-        opset: versions by domain.
-        names: the body's own names and the values in the graph that they stand for.
-        outer: the scope around it.
-        attributes: those that the caller of a function gives.
-        caller: the node whose body this is.
-    """
-
-    opset: Mapping[str, int]
-    names: dict[str, str | None] = field(default_factory=dict)
-    outer: Scope | None = None
-    attributes: Mapping[str, AttributeProto] | None = None
-    caller: Origin | None = None
-    depth: int = 0
-
-    def find(self, name: str) -> str | None:
-        """The value that a name stands for; None for an omitted argument of a function.
-
-        Raises:
-            KeyError: nothing has this name.
-        """
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.names:
-                return scope.names[name]
-            scope = scope.outer
-        raise KeyError(name)
-
-    def inside(self) -> Scope:
-        """The scope of a subgraph here."""
-        return Scope(self.opset, outer=self, caller=self.caller, depth=self.depth + 1)
-
-    def sees(self, name: str) -> bool:
-        """Whether ``find`` would find it."""
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.names:
-                return True
-            scope = scope.outer
-        return False
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Computed:
-    """A constant that an operator computes from constants when it is read."""
-
-    op: Op
-    opset: int
-    inputs: tuple[LazyArray | None, ...]
-    index: int
-    dtype: np.dtype[Any]
-    shape: Shape
-
-    def read(self) -> Array:
-        arrays = [None if item is None else item.numpy() for item in self.inputs]
-        result = _evaluate(self.op, self.opset, arrays)[self.index]
-        return result.astype(self.dtype, copy=False).reshape(self.shape)
 
 
 class Sweep:
@@ -120,8 +49,8 @@ class Sweep:
         graph: gets the operations, when ``finish`` is called, and the values that they touch.
         ops: the operations so far.
         known: every value so far by name, constants that nothing reads included.
+        shapes_chosen: whether the options, not the model, decide what shapes the inputs have.
         declared: types that the model states, by value name; they stand in where nothing can be inferred.
-        read: names that something reads (None: everything may be); other optional outputs are left out.
     """
 
     def __init__(
@@ -131,13 +60,13 @@ class Sweep:
         functions: Functions,
         *,
         outer: Sweep | None = None,
-        read: frozenset[str] | None = None,
+        shapes_chosen: bool = False,
     ) -> None:
         self.graph = graph
         self.reader = reader
         self.functions = functions
         self.outer = outer
-        self.read = read
+        self.shapes_chosen = shapes_chosen
         self.ops: list[Op] = []
         self.known: dict[str, Value] = dict(graph.values)
         self.partial: dict[str, TypeProto] = {}
@@ -204,7 +133,7 @@ class Sweep:
     def array(self, name: str | None) -> Array | None:
         """The value of a small constant, else None."""
         const = None if name is None else self.find(name).const
-        return const.numpy() if const is not None and const.nbytes <= _SMALL else None
+        return const.numpy() if const is not None and const.nbytes <= SMALL else None
 
     def resolve(self, name: str, scope: Scope, origin: Origin) -> str | None:
         """The value that a node's input means; a constant of an enclosing graph is copied into this one."""
@@ -241,7 +170,14 @@ class Sweep:
 
     def child(self, graph: Graph) -> Sweep:
         """A sweep over a body that sees the values of this one."""
-        return Sweep(graph, self.reader, self.functions, outer=self)
+        return Sweep(graph, self.reader, self.functions, outer=self, shapes_chosen=self.shapes_chosen)
+
+    def assume(self, sentence: str) -> None:
+        """Note what is taken for granted, where the user finds it: at the outermost graph."""
+        sweep = self
+        while sweep.outer is not None:
+            sweep = sweep.outer
+        sweep.graph.assumptions.append(sentence)
 
     # -- nodes -------------------------------------------------------------------------------------------------------
 
@@ -260,12 +196,18 @@ class Sweep:
         outputs: Sequence[str | None] = [self._declare(item, scope) for item in node.output]
         function = self.functions.get((domain, node.op_type, getattr(node, "overload", "")))
         if function is not None:
-            given = {a.name: _dereferenced(a, scope) for a in node.attribute}
+            given = {a.name: scope.attribute(a) for a in node.attribute}
             attributes = {key: value for key, value in given.items() if value is not None}
             self.call(function, attributes, inputs, outputs, origin, scope.depth)
             return
         operator = self._operator(domain, node.op_type, scope, origin)
-        op = Op(kind, inputs, self._wanted(outputs, operator), self._attributes(node, operator, scope, origin), (origin,))
+        op = Op(
+            kind,
+            inputs,
+            self._wanted(node, outputs, operator, scope),
+            self._attributes(node, operator, scope, origin),
+            (origin,),
+        )
         if operator is None:
             self.settle(op, None)
             return
@@ -327,6 +269,7 @@ class Sweep:
         for result, output in zip(results, outputs, strict=False):
             if output is not None and result in written and result not in scope.names:
                 scope.names[result] = output
+        scope.read = frozenset([*results, *(name for node in nodes for name in reads(node))])
         self.run(nodes, scope)
         for result, output in zip(results, outputs, strict=False):
             if output is not None and output not in self.known:
@@ -343,14 +286,14 @@ class Sweep:
             scope.names[name] = self.fresh(name)
         return scope.names[name]
 
-    def _wanted(self, outputs: Sequence[str | None], operator: Operator | None) -> tuple[str | None, ...]:
+    def _wanted(
+        self, node: NodeProto, outputs: Sequence[str | None], operator: Operator | None, scope: Scope
+    ) -> tuple[str | None, ...]:
         """The outputs without optional ones that nothing reads."""
-        if operator is None or self.read is None:
+        if operator is None or scope.read is None:
             return tuple(outputs)
-        optional = operator.optional_outputs
-        return _stripped([
-            None if at in optional and name not in self.read else name for at, name in enumerate(outputs)
-        ])
+        unread = {at for at in operator.optional_outputs if at < len(outputs) and node.output[at] not in scope.read}
+        return _stripped([None if at in unread else name for at, name in enumerate(outputs)])
 
     def _operator(self, domain: str, op_type: str, scope: Scope, origin: Origin) -> Operator | None:
         version = scope.opset.get(domain)
@@ -367,16 +310,14 @@ class Sweep:
             )
         return operator
 
-    def _attributes(
-        self, node: NodeProto, operator: Operator | None, scope: Scope, origin: Origin
-    ) -> dict[str, Any]:
+    def _attributes(self, node: NodeProto, operator: Operator | None, scope: Scope, origin: Origin) -> dict[str, Any]:
         attrs: dict[str, Any] = {} if operator is None else dict(operator.defaults)
         seen: set[str] = set()
         for entry in node.attribute:
             if entry.name in seen:
                 raise InvalidModelError(f"its attribute {entry.name!r} is given twice", where=origin)
             seen.add(entry.name)
-            attribute = _dereferenced(entry, scope)
+            attribute = scope.attribute(entry)
             if attribute is None:
                 continue
             if operator is not None:
@@ -396,11 +337,20 @@ class Sweep:
             self._literal(op)
             return
         values = [None if name is None else self.find(name) for name in op.inputs]
-        types: list[TypeProto | None] = [None] * len(op.outputs)
-        if operator is not None:
-            operator.check_types(op.inputs, [None if v is None else v.type for v in values], op.origin)
-            types = self._infer(op, operator, values)
-            if self._fold(op, values, types):
+        given = [None if name is None else self.type_of(name) for name in op.inputs]
+        if operator is None:
+            types = contributed_types(op, given)
+        else:
+            static = [None if value is None else value.type for value in values]
+            constants = [None if value is None else value.const for value in values]
+            operator.check_types(op.inputs, static, op.origin)
+            check_node(op, static, constants)
+            types = infer_types(op, operator, given, constants)
+            results = fold(op, values, [static_type(type_, op.outputs[0] or "") for type_ in types])
+            if results is not None:
+                for name, result in zip(op.outputs, results, strict=True):
+                    if name is not None:
+                        self.define_constant(name, result)
                 return
         self.keep(op, types)
 
@@ -460,135 +410,15 @@ class Sweep:
         else:
             value.const, value.type = const, TensorType(const.dtype, const.shape)
 
-    # -- types -------------------------------------------------------------------------------------------------------
-
-    def _infer(self, op: Op, operator: Operator, values: Sequence[Value | None]) -> list[TypeProto | None]:
-        unknown: list[TypeProto | None] = [None] * len(op.outputs)
-        types: dict[str, TypeProto] = {}
-        data: dict[str, onnx.TensorProto] = {}
-        for name, value in zip(op.inputs, values, strict=True):
-            if name is None or value is None or name in types:
-                continue
-            type_ = self.type_of(name)
-            if type_ is None:
-                return unknown
-            types[name] = type_
-            const = value.const
-            if const is not None and const.size <= _DATA and (const.dtype.kind in "iu" or op.kind in _FLOAT_DATA):
-                data[name] = onnx.numpy_helper.from_array(np.ascontiguousarray(const.numpy()).reshape(const.shape))
-        names = [f"{at}" if name is None else name for at, name in enumerate(op.outputs)]
-        node = node_proto(op.kind, op.attrs, op.inputs, names)
-        try:
-            found = shape_inference.infer_node_outputs(
-                operator.schema, node, types, data, opset_imports=_newest_imports(node.domain)
-            )
-        except shape_inference.InferenceError as error:
-            raise InvalidModelError(_reason(error), where=op.origin) from None
-        except (RuntimeError, ValueError, KeyError) as error:  # an inference function that trips over its input
-            raise InvalidModelError(f"its types cannot be inferred: {_reason(error)}", where=op.origin) from None
-        return [found.get(name) for name in names]
-
-    # -- constants ---------------------------------------------------------------------------------------------------
-
-    def _fold(self, op: Op, values: Sequence[Value | None], types: Sequence[TypeProto | None]) -> bool:
-        """Compute the operation, or note its computation, where everything that it reads is known."""
-        if not op.inputs or op.kind in _NOT_FOLDED:
-            return False
-        if op.kind in _BY_SHAPE and values[0] is not None and values[0].type is not None:
-            type_ = values[0].type
-            inputs: list[LazyArray | None] = [LazyArray.of(np.broadcast_to(np.zeros((), type_.dtype), type_.shape))]
-        elif all(value is None or value.const is not None for value in values):
-            inputs = [None if value is None else value.const for value in values]
-        else:
-            return False
-        static = [
-            None if name is None else static_type(type_, name)
-            for name, type_ in zip(op.outputs, types, strict=True)
-        ]
-        opset = _opset_of(op.kind)
-        read = 0 if op.kind in _BY_SHAPE else sum(item.nbytes for item in inputs if item is not None)
-        large = read > _SMALL or any(type_ is not None and type_.nbytes > _SMALL for type_ in static)
-        if not large:
-            arrays = _evaluate(op, opset, [None if item is None else item.numpy() for item in inputs])
-            results: list[LazyArray | None] = [LazyArray.of(np.asarray(array)) for array in arrays]
-        elif all(name is None or type_ is not None for name, type_ in zip(op.outputs, static, strict=True)):
-            results = [None if type_ is None else _noted(op, opset, inputs, at, type_) for at, type_ in enumerate(static)]
-        else:
-            return False
-        for name, result in zip(op.outputs, results, strict=True):
-            if name is not None and result is not None:
-                self.define_constant(name, result)
-        return True
-
-
-def _noted(op: Op, opset: int, inputs: Sequence[LazyArray | None], index: int, type_: TensorType) -> LazyArray:
-    """A large constant result: the steps of a movement, which later ones compose with, or the whole computation."""
-    source = inputs[0]
-    if source is not None:
-        if op.kind in ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten"):
-            return source.reshape(type_.shape)
-        if op.kind == "Transpose":
-            return source.transpose(op.attrs.get("perm") or tuple(range(len(source.shape)))[::-1])
-        if op.kind == "Cast" and type_.dtype == source.dtype:
-            return source
-    return LazyArray.of(_Computed(op, opset, tuple(inputs), index, type_.dtype, type_.shape))
-
-
-def _evaluate(op: Op, opset: int, arrays: Sequence[Array | None]) -> list[Array]:
-    try:
-        return evaluate(op.kind, op.attrs, opset, arrays, len(op.outputs))
-    except Onnx2NnapiError as error:
-        raise InvalidModelError(error.message, where=op.origin) from error.__cause__
-
 
 def _constant(name: str, const: LazyArray, holds: Provenance | None = None) -> Value:
     return Value(name, TensorType(const.dtype, const.shape), const, holds)
 
 
-def _opset_of(kind: str) -> int:
-    """The newest version of an operator's domain that the installed onnx knows."""
-    domain, _, op_type = kind.rpartition("::")
-    operator = newest(domain, op_type) if domain else None
-    return operator.since if operator is not None else default_opset()
-
-
 # -- small things ----------------------------------------------------------------------------------------------------
-
-
-@functools.lru_cache(maxsize=16)
-def _newest_imports(domain: str) -> list[onnx.OperatorSetIdProto]:
-    imports = [onnx.OperatorSetIdProto(domain="", version=default_opset())]
-    if domain:
-        imports.append(onnx.OperatorSetIdProto(domain=domain, version=1))
-    return imports
-
-
-def _dereferenced(attribute: AttributeProto, scope: Scope) -> AttributeProto | None:
-    """An attribute of a function's body with the caller's value in it; None where the caller gives none."""
-    if not attribute.ref_attr_name:
-        return attribute
-    enclosing: Scope | None = scope
-    while enclosing is not None and enclosing.attributes is None:
-        enclosing = enclosing.outer
-    found = None if enclosing is None or enclosing.attributes is None else enclosing.attributes.get(attribute.ref_attr_name)
-    if found is None:
-        return None
-    copy = AttributeProto()
-    copy.CopyFrom(found)
-    copy.name = attribute.name
-    return copy
 
 
 def _stripped(names: list[str | None]) -> tuple[str | None, ...]:
     while names and names[-1] is None:
         names.pop()
     return tuple(names)
-
-
-def _reason(error: BaseException) -> str:
-    """onnx's message without its prefixes and node dumps."""
-    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    while text.startswith("[") and "]" in text:
-        text = text[text.index("]") + 1 :].strip()
-    return text or type(error).__name__
-

@@ -64,21 +64,22 @@ def load_model(
         try:
             data = path.read_bytes()
         except (OSError, ValueError) as error:
-            raise InvalidModelError(f"cannot be read: {getattr(error, 'strerror', None) or error}", where=label) from None
+            raise InvalidModelError(
+                f"cannot be read: {getattr(error, 'strerror', None) or error}", where=label
+            ) from None
         proto = _parse(data, label)
         folder = path.parent if folder is None else folder
     else:
         raise InvalidModelError(f"a model is a path, bytes or a ModelProto, not {type(model).__name__}")
-    return LoadedModel(
-        proto, TensorReader(folder, keep=own), _opset(proto, label), _functions(proto, label), label
-    )
+    return LoadedModel(proto, TensorReader(folder, keep=own), _opset(proto, label), _functions(proto, label), label)
 
 
 def _parse(data: bytes, label: str) -> ModelProto:
     if not data:
         raise InvalidModelError("it is empty", where=label)
     try:
-        return ModelProto.FromString(data)
+        proto: ModelProto = ModelProto.FromString(data)
+        return proto
     except DecodeError:
         raise InvalidModelError(
             "it is no ONNX model, or a damaged one: its protobuf cannot be decoded", where=label

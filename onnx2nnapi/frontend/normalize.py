@@ -87,7 +87,7 @@ def _stem(op: Op, what: str) -> str:
 # -- attributes that became inputs -----------------------------------------------------------------------------------
 
 _LIKE_INPUT = "the element type of the first input"
-_REDUCTIONS = "L1 L2 LogSum LogSumExp Max Mean Min Prod SumSquare".split()
+_REDUCTIONS = ["L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare"]
 
 # operator -> (first opset of the new form, (attribute, dtype, scalar) by input position, from 1 on)
 _MOVED: dict[str, tuple[int, tuple[tuple[str, Any, bool], ...]]] = {
@@ -250,7 +250,8 @@ def _resize_10(op: Op, context: Context) -> Op | list[Op]:
         return op
     middle = context.fresh(_stem(op, "enlarged"))
     first, second = (
-        context.constant(_stem(op, "scales"), part, np.float32) for part in (np.maximum(factors, 1), np.minimum(factors, 1))
+        context.constant(_stem(op, "scales"), part, np.float32)
+        for part in (np.maximum(factors, 1), np.minimum(factors, 1))
     )
     return [
         Op("Resize", (source, None, first), (middle,), dict(op.attrs), op.origins),
@@ -325,5 +326,3 @@ def _cast_like(op: Op, context: Context) -> Op:
     op.attrs["to"] = elem_type(context.dtype(str(op.inputs[1])))
     op.kind, op.inputs = "Cast", op.inputs[:1]
     return op
-
-

@@ -33,6 +33,7 @@ class Operator:
     parameters: tuple[tuple[str, str, bool, bool], ...]  # name, type string, homogeneous, variadic
     allowed: Mapping[str, frozenset[str]]  # type string -> "tensor(float)" …
     optional_outputs: frozenset[int]
+    attribute_types: Mapping[str, int]  # AttributeProto.AttributeType by name
 
     @property
     def since(self) -> int:
@@ -46,16 +47,16 @@ class Operator:
             ("outputs", outputs, schema.min_output, schema.max_output),
         ):
             if not least <= len(names) <= most:
-                wanted = f"{least}" if least == most else f"{least} to {most}" if most < 1 << 20 else f"at least {least}"
+                wanted = (
+                    f"{least}" if least == most else f"{least} to {most}" if most < 1 << 20 else f"at least {least}"
+                )
                 raise InvalidModelError(f"it has {len(names)} {what}, the operator takes {wanted}", where=origin)
         single = defs.OpSchema.FormalParameterOption.Single
         for name, parameter in zip(inputs, schema.inputs, strict=False):
             if name is None and parameter.option == single:
                 raise InvalidModelError(f"its input {parameter.name!r} is omitted", where=origin)
 
-    def check_types(
-        self, names: Sequence[str | None], types: Sequence[TensorType | None], origin: Origin
-    ) -> None:
+    def check_types(self, names: Sequence[str | None], types: Sequence[TensorType | None], origin: Origin) -> None:
         """Refuse inputs of element types that the operator doesn't take, or that should be equal and aren't."""
         bound: dict[str, tuple[str, str]] = {}
         last = self.parameters[-1] if self.parameters else None
@@ -129,22 +130,26 @@ def _operator(schema: defs.OpSchema) -> Operator:
         tuple((p.name, p.type_str, p.is_homogeneous, p.option == options.Variadic) for p in schema.inputs),
         {c.type_param_str: frozenset(c.allowed_type_strs) for c in schema.type_constraints},
         frozenset(at for at, p in enumerate(schema.outputs) if p.option == options.Optional),
+        {
+            name: int(AttributeProto.AttributeType.Value(str(attribute.type).rpartition(".")[2]))
+            for name, attribute in schema.attributes.items()
+        },
     )
 
 
 def check_attribute(operator: Operator, attribute: AttributeProto, origin: Origin) -> None:
     """Refuse an attribute that the operator doesn't have, or that has another type there."""
-    known = operator.schema.attributes.get(attribute.name)
+    known = operator.attribute_types.get(attribute.name)
     if known is None:
         raise InvalidModelError(
             f"it has an attribute {attribute.name!r}, which the operator (since opset {operator.since}) doesn't have",
             where=origin,
         )
-    if attribute.type != int(known.type.value):
+    if attribute.type != known:
         names = AttributeProto.AttributeType
         found = names.Name(attribute.type) if attribute.type in names.values() else str(attribute.type)
         raise InvalidModelError(
-            f"its attribute {attribute.name!r} is {found}, the operator takes {names.Name(int(known.type.value))}",
+            f"its attribute {attribute.name!r} is {found}, the operator takes {names.Name(known)}",
             where=origin,
         )
 
@@ -180,6 +185,4 @@ def plain_attribute(attribute: AttributeProto, reader: TensorReader, where: str)
     if kind == kinds.TENSORS:
         return tuple(reader.constant(tensor, where) for tensor in attribute.tensors)
     names = onnx.AttributeProto.AttributeType
-    raise UnsupportedForm(
-        f"attributes of type {names.Name(kind) if kind in names.values() else kind}", where=where
-    )
+    raise UnsupportedForm(f"attributes of type {names.Name(kind) if kind in names.values() else kind}", where=where)

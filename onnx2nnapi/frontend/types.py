@@ -11,7 +11,11 @@ from onnx2nnapi.errors import InvalidModelError, Origin
 from onnx2nnapi.frontend.tensors import elem_type, numpy_dtype
 from onnx2nnapi.ir.types import TensorType
 
-__all__ = ["common_type", "completed", "partial_type", "static_type", "type_proto"]
+__all__ = ["ShapeError", "common_type", "completed", "partial_type", "sizes", "spelled", "static_type", "type_proto"]
+
+
+class ShapeError(InvalidModelError):
+    """Types or shapes of a node's inputs that its operator doesn't take together."""
 
 
 @functools.lru_cache(maxsize=4096)
@@ -80,6 +84,17 @@ def sizes(proto: TypeProto | None) -> tuple[int | None, ...] | None:
     if proto is None or not proto.HasField("tensor_type") or not proto.tensor_type.HasField("shape"):
         return None
     return tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in proto.tensor_type.shape.dim)
+
+
+def spelled(proto: TypeProto | None) -> str:
+    """A type for messages: float32[1, ?, 3]."""
+    if proto is None or not proto.HasField("tensor_type"):
+        return "of unknown type"
+    dims, code = sizes(proto), proto.tensor_type.elem_type
+    name = numpy_dtype(code, "a tensor").name if code else "?"
+    return (
+        f"{name}[{'of unknown rank' if dims is None else ', '.join('?' if dim is None else str(dim) for dim in dims)}]"
+    )
 
 
 def common_type(first: TypeProto | None, second: TypeProto | None) -> TypeProto | None:
