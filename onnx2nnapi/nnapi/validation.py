@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from onnx2nnapi.errors import InvalidModelError
 from onnx2nnapi.nnapi.codes import OPERAND_SINCE, OperandCode
 from onnx2nnapi.nnapi.model import Lifetime, Model, Operand, Operation, Subgraph
-from onnx2nnapi.nnapi.rules import Argument, Bound, RuleError, UnknownValue, bind, level_of, output_types
+from onnx2nnapi.nnapi.rules import Argument, RuleError, UnknownValue, bind, level_of, output_types
 from onnx2nnapi.nnapi.schema import SCHEMAS
 from onnx2nnapi.nnapi.shapes import agree
 from onnx2nnapi.nnapi.types import OperandType
@@ -41,8 +41,10 @@ def validate(model: Model) -> int:
     level = RELAXED_SINCE if model.relaxed else 1
     if model.subgraphs:
         level = SUBMODELS_SINCE
+    seen = _Seen()
     for position, graph in enumerate(model.graphs):
-        level = max(level, _Validator(model, graph, f"sub-model {position - 1}, " if position else "").level())
+        prefix = f"sub-model {position - 1}, " if position else ""
+        level = max(level, _Validator(model, graph, prefix, seen).level())
     return level
 
 
@@ -108,9 +110,8 @@ class _Kind:
 _KINDS = {code: _Kind.of(code) for code in OperandCode}
 
 
-def _check_operand(operand: Operand) -> int:
-    """The level that an operand needs; ValueError with what is wrong."""
-    type_, lifetime = operand.type, operand.lifetime
+def _check_type(type_: OperandType) -> int:
+    """The level that an operand of this type needs; RuleError with what is wrong."""
     code, shape = type_.code, type_.shape
     kind = _KINDS[code]
     level = kind.since
@@ -118,57 +119,58 @@ def _check_operand(operand: Operand) -> int:
         if not shape:
             level = max(level, UNSPECIFIED_RANK_SINCE)
         elif kind.bytes * math.prod([size for size in shape if size]) > MAX_BYTES:
-            raise ValueError(f"its dimensions {list(shape)} are more than the {MAX_BYTES} bytes that NNAPI can address")
+            raise RuleError(f"its dimensions {list(shape)} are more than the {MAX_BYTES} bytes that NNAPI can address")
     elif shape:
-        raise ValueError(f"{code.name} is a scalar, it must have no dimensions, not {list(shape)}")
+        raise RuleError(f"{code.name} is a scalar, it must have no dimensions, not {list(shape)}")
     scale, zero_point = type_.scale, type_.zero_point
     if kind.scale:
         if not _SMALLEST <= scale <= _LARGEST:
-            raise ValueError(f"its scale is {scale!r}, that of {code.name} must be a positive float32")
+            raise RuleError(f"its scale is {scale!r}, that of {code.name} must be a positive float32")
     elif scale != 0 and (kind.scale is False or not _SMALLEST <= scale <= _LARGEST):
-        raise ValueError(f"its scale is {scale!r}, that of {code.name} must be {'0' if kind.scale is False else '≥ 0'}")
+        raise RuleError(f"its scale is {scale!r}, that of {code.name} must be {'0' if kind.scale is False else '≥ 0'}")
     low, high = kind.zero_points
     if not low <= zero_point <= high:
-        raise ValueError(
+        raise RuleError(
             f"its zero point is {zero_point}, that of {code.name} must be {low}" + f" to {high}" * (low < high)
         )
     if kind.per_channel or type_.channel_quant is not None:
         _check_channels(type_, kind)
-    if (code is OperandCode.MODEL) != (lifetime is Lifetime.SUBGRAPH):
-        raise ValueError(f"{code.name} and lifetime {lifetime.value} do not go together")
-    if lifetime is Lifetime.CONSTANT:
-        _check_constant(operand)
     return level
+
+
+def _check_value(operand: Operand) -> None:
+    """Whether the lifetime fits the type, and the value of a constant both; RuleError with what is wrong."""
+    type_, lifetime, value = operand.type, operand.lifetime, operand.value
+    if (type_.code is OperandCode.MODEL) != (lifetime is Lifetime.SUBGRAPH):
+        raise RuleError(f"{type_.code.name} and lifetime {lifetime.value} do not go together")
+    if lifetime is not Lifetime.CONSTANT:
+        return
+    if value is None:
+        raise RuleError("it is CONSTANT, but has no value")
+    if not type_.is_specified:
+        raise RuleError(f"it is CONSTANT, all its dimensions must be specified, not {list(type_.shape)}")
+    if value.size != type_.size or value.dtype != type_.dtype:
+        raise RuleError(f"its value is {value.dtype}{list(value.shape)}, its type is {type_}")
 
 
 def _check_channels(type_: OperandType, kind: _Kind) -> None:
     channels = type_.channel_quant
     if not kind.per_channel:
-        raise ValueError(f"it has scales of channels, which {type_.code.name} must not have")
+        raise RuleError(f"it has scales of channels, which {type_.code.name} must not have")
     if channels is None:
-        raise ValueError(f"it has no scales of channels, which {type_.code.name} needs")
+        raise RuleError(f"it has no scales of channels, which {type_.code.name} needs")
     if not 0 <= channels.channel_dim < type_.rank:
-        raise ValueError(f"its channel dimension is {channels.channel_dim}, its rank is {type_.rank}")
+        raise RuleError(f"its channel dimension is {channels.channel_dim}, its rank is {type_.rank}")
     count = type_.shape[channels.channel_dim]
     if not count:
-        raise ValueError(f"its channel dimension {channels.channel_dim} must be specified")
+        raise RuleError(f"its channel dimension {channels.channel_dim} must be specified")
     if len(channels.scales) != count:
-        raise ValueError(
+        raise RuleError(
             f"it has {len(channels.scales)} scales of channels, dimension {channels.channel_dim} is {count}"
         )
     for index, scale in enumerate(channels.scales):
         if not _SMALLEST <= scale <= _LARGEST:
-            raise ValueError(f"the scale of its channel {index} is {scale!r}, it must be a positive float32")
-
-
-def _check_constant(operand: Operand) -> None:
-    type_, value = operand.type, operand.value
-    if value is None:
-        raise ValueError("it is CONSTANT, but has no value")
-    if not type_.is_specified:
-        raise ValueError(f"it is CONSTANT, all its dimensions must be specified, not {list(type_.shape)}")
-    if value.size != type_.size or value.dtype != type_.dtype:
-        raise ValueError(f"its value is {value.dtype}{list(value.shape)}, its type is {type_}")
+            raise RuleError(f"the scale of its channel {index} is {scale!r}, it must be a positive float32")
 
 
 # -- graphs ------------------------------------------------------------------------------------------------------------
@@ -200,6 +202,46 @@ def execution_order(graph: Subgraph) -> list[int]:
     return order
 
 
+@dataclass(slots=True)
+class _Seen:
+    """What has been checked: models repeat themselves, and a repetition costs a look-up only.
+
+    Attributes:
+        types: number and level by type.
+        values: number by what rules can see of an operand: its type, and its value where that is small.
+        operations: level and computed result types by operation and the numbers of its operands.
+    """
+
+    types: dict[OperandType, tuple[int, int]] = field(default_factory=dict)
+    values: dict[object, int] = field(default_factory=dict)
+    operations: dict[object, tuple[int, tuple[OperandType, ...]]] = field(default_factory=dict)
+
+    def type(self, type_: OperandType) -> tuple[int, int]:
+        known = self.types.get(type_)
+        if known is None:
+            known = self.types[type_] = len(self.types), _check_type(type_)
+        return known
+
+    def value(self, operand: Operand, number: int) -> object:
+        """What stands for an operand in the key of its operation; ``number`` is its type's."""
+        if operand.lifetime is Lifetime.SUBGRAPH:
+            return -1, operand.subgraph
+        if operand.lifetime is Lifetime.NO_VALUE:
+            return None
+        if operand.lifetime is not Lifetime.CONSTANT:
+            return number
+        code = operand.type.code
+        if code.is_tensor and code not in _READ_BY_RULES:
+            return number, None
+        if operand.type.size > _SMALL:
+            return number, id(operand)
+        return number, operand.array().tobytes()
+
+
+_READ_BY_RULES = (OperandCode.TENSOR_INT32, OperandCode.TENSOR_BOOL8)  # dimensions, paddings …; others are only data
+_SMALL = 32  # elements
+
+
 class _Validator:
     """Checks one graph of a model.
 
@@ -207,13 +249,16 @@ class _Validator:
         model: whose sub-models the graph's operands may be.
         graph: the main graph or a sub-model.
         prefix: names a sub-model in messages.
+        seen: what the graphs of the model share.
     """
 
-    def __init__(self, model: Model, graph: Subgraph, prefix: str) -> None:
+    def __init__(self, model: Model, graph: Subgraph, prefix: str, seen: _Seen) -> None:
         self.model = model
         self.graph = graph
         self.prefix = prefix
-        self.arguments: list[Argument | None] = []
+        self.seen = seen
+        self.types = [operand.type for operand in graph.operands]
+        self.keys: list[object] = []
 
     def level(self) -> int:
         """The feature level that the graph needs; sub-models of its operands are checked by themselves.
@@ -221,20 +266,21 @@ class _Validator:
         Raises:
             InvalidModelError: naming the operand or operation.
         """
-        graph = self.graph
+        graph, seen = self.graph, self.seen
         if not graph.operations:
             raise InvalidModelError(f"{self.prefix}the graph has no operations, NNAPI wants one at least")
         level = 1
         for index, operand in enumerate(graph.operands):
             try:
-                level = max(level, _check_operand(operand))
-            except ValueError as error:
+                number, needed = seen.type(operand.type)
+                _check_value(operand)
+            except RuleError as error:
                 raise InvalidModelError(str(error), where=self._operand(index)) from None
+            level = max(level, needed)
+            self.keys.append(seen.value(operand, number))
         self._check_interface(graph.inputs, Lifetime.INPUT)
         self._check_interface(graph.outputs, Lifetime.OUTPUT)
-        order = self._order()
-        self.arguments = [self._argument(operand) for operand in graph.operands]
-        return max(level, max(map(self._check_operation, order)))
+        return max(level, max(map(self._check_operation, self._order())))
 
     def _check_interface(self, indices: Sequence[int], lifetime: Lifetime) -> None:
         """The model's inputs or outputs: at least one, each once, exactly the operands of that lifetime."""
@@ -280,50 +326,66 @@ class _Validator:
             raise InvalidModelError("it depends on its own result: the graph has a cycle", where=self._where(stuck))
         return order
 
-    def _argument(self, operand: Operand) -> Argument | None:
+    def _check_operation(self, position: int) -> int:
+        """The level that an operation needs; what its results are is noted for their readers."""
+        graph, seen, keys = self.graph, self.seen, self.keys
+        operation = graph.operations[position]
+        results = [(keys[index], graph.operands[index].lifetime) for index in operation.outputs]
+        key = (operation.code, tuple([keys[index] for index in operation.inputs]), tuple(results))
+        known = seen.operations.get(key)
+        if known is None:
+            try:
+                known = seen.operations[key] = self._check(operation)
+            except RuleError as error:
+                raise InvalidModelError(str(error), where=self._where(position)) from None
+        level, computed = known
+        for index, type_ in zip(operation.outputs, computed, strict=False):
+            if type_ is not self.types[index]:
+                self.types[index] = type_
+                keys[index] = seen.type(type_)[0]
+        return level
+
+    def _check(self, operation: Operation) -> tuple[int, tuple[OperandType, ...]]:
+        """The operation's level and the types of its results (none where only the run tells)."""
+        schema = SCHEMAS.get(operation.code)
+        if schema is None:
+            raise RuleError("the operation is not supported")
+        arguments = [self._argument(index) for index in operation.inputs]
+        declared = [self.types[index] for index in operation.outputs]
+        bound = bind(schema, arguments, declared)
+        level = level_of(bound)
+        if not all(argument is None or argument.type.is_specified for argument in arguments):
+            return level, ()
+        try:
+            computed = output_types(bound, declared)
+        except UnknownValue:
+            return level, ()
+        if len(computed) != len(declared):
+            raise RuleError(f"it has {len(declared)} outputs, {len(computed)} are computed")
+        for index, promised, type_ in zip(operation.outputs, declared, computed, strict=True):
+            self._compare(index, promised, type_)
+            self.seen.type(type_)
+        return level, computed
+
+    def _argument(self, index: int) -> Argument | None:
+        operand = self.graph.operands[index]
         if operand.lifetime is Lifetime.NO_VALUE:
             return None
         if operand.subgraph is not None:
             return Argument(operand.type, self.model.subgraphs[operand.subgraph])
-        return Argument(operand.type, operand.value)
+        return Argument(self.types[index], operand.value)
 
-    def _check_operation(self, position: int) -> int:
-        """The level that an operation needs; what its results are is noted for their readers."""
-        graph = self.graph
-        operation = graph.operations[position]
-        schema = SCHEMAS.get(operation.code)
-        if schema is None:
-            raise InvalidModelError("the operation is not supported", where=self._where(position))
-        arguments = [self.arguments[index] for index in operation.inputs]
-        declared = [graph.operands[index].type for index in operation.outputs]
-        try:
-            bound = bind(schema, arguments, declared)
-            level = level_of(bound)
-            if all(argument is None or argument.type.is_specified for argument in arguments):
-                self._note_results(operation, bound, declared)
-        except RuleError as error:
-            raise InvalidModelError(str(error), where=self._where(position)) from None
-        return level
-
-    def _note_results(self, operation: Operation, bound: Bound, declared: Sequence[OperandType]) -> None:
-        try:
-            computed = output_types(bound, declared)
-        except UnknownValue:
-            return
-        if len(computed) != len(declared):
-            raise RuleError(f"it has {len(declared)} outputs, {len(computed)} are computed")
-        for index, promised, type_ in zip(operation.outputs, declared, computed, strict=True):
-            if type_.code.is_tensor and not agree(promised.shape, type_.shape):
-                raise RuleError(
-                    f"its result {self._operand(index)} has shape {list(type_.shape)}, it is declared as "
-                    f"{list(promised.shape)}"
-                )
-            if self.graph.operands[index].lifetime is Lifetime.OUTPUT and (
-                type_.scale != promised.scale or type_.zero_point != promised.zero_point
-            ):
-                raise RuleError(f"its result {self._operand(index)} is {type_}, it is declared as {promised}")
-            if type_ != promised:
-                self.arguments[index] = Argument(type_)
+    def _compare(self, index: int, promised: OperandType, computed: OperandType) -> None:
+        """A result is as declared: in its sizes, and where it leaves the model in its quantization."""
+        if computed.code.is_tensor and not agree(promised.shape, computed.shape):
+            raise RuleError(
+                f"its result {self._operand(index)} has shape {list(computed.shape)}, it is declared as "
+                f"{list(promised.shape)}"
+            )
+        if self.graph.operands[index].lifetime is Lifetime.OUTPUT and (
+            computed.scale != promised.scale or computed.zero_point != promised.zero_point
+        ):
+            raise RuleError(f"its result {self._operand(index)} is {computed}, it is declared as {promised}")
 
     def _operand(self, index: int) -> str:
         name = self.graph.operands[index].name
