@@ -124,12 +124,14 @@ class Graph:
         values: every value by name.
         opset: versions by domain (ONNX dialect).
         name: of the model.
+        assumptions: what was taken for granted of the inputs' values, in sentences for the user.
     """
 
     def __init__(self, dialect: str = "onnx", name: str = "") -> None:
         self.dialect = dialect
         self.name = name
         self.opset: dict[str, int] = {}
+        self.assumptions: list[str] = []
         self.inputs: list[str] = []
         self.outputs: list[str] = []
         self.interface: Interface | None = None
@@ -212,12 +214,16 @@ class Graph:
     def replace_uses(self, old: str, new: str, *, outputs: bool = False) -> None:
         """Let every reader of ``old`` read ``new``, subgraphs included; with ``outputs`` the graph's outputs too."""
         for op in self.readers(old):
-            for subgraph in op.subgraphs.values():
-                if old in subgraph.free:
-                    subgraph.replace_uses(old, new, outputs=True)
-            self.rewire(op, inputs=[new if name == old else name for name in op.inputs])
+            self.redirect(op, old, new)
         if outputs:
             self.outputs = [new if name == old else name for name in self.outputs]
+
+    def redirect(self, op: Op, old: str, new: str) -> None:
+        """Let one operation, its subgraphs included, read ``new`` where it reads ``old``."""
+        for subgraph in op.subgraphs.values():
+            if old in subgraph.free:
+                subgraph.replace_uses(old, new, outputs=True)
+        self.rewire(op, inputs=[new if name == old else name for name in op.inputs])
 
     def _connect(self, op: Op) -> None:
         self._dag.add_edges_from((name, op) for name in (*op.inputs, *op.captured) if name is not None)
@@ -231,6 +237,9 @@ class Graph:
 
     def __getitem__(self, name: str) -> Value:
         return self.values[name]
+
+    def contains(self, op: Op) -> bool:
+        return op in self._rank
 
     def producer(self, name: str) -> Op | None:
         return next(iter(self._dag.predecessors(name)), None)

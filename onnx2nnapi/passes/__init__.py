@@ -15,6 +15,7 @@ from onnx2nnapi.passes.eliminate_common import eliminate_common
 from onnx2nnapi.passes.eliminate_dead import eliminate_dead
 from onnx2nnapi.passes.fold_constants import fold_constants
 from onnx2nnapi.passes.fuse_activations import fuse_activations
+from onnx2nnapi.passes.layout import layout
 from onnx2nnapi.passes.legalize.driver import legalize
 from onnx2nnapi.passes.settle_interface import settle_interface
 
@@ -29,6 +30,7 @@ PIPELINE: tuple[Pass, ...] = (
     fold_constants,  # what the rules computed from constants
     eliminate_common,  # before layout: several readers of one tensor share one bracketing transpose
     settle_interface,  # before the check: NNAPI has no reshape from a rank above 4
+    layout,  # before fusion and the level check: it removes most of what legalize bracketed operations with
     check_levels,  # after layout, which removes what the target may lack
     fuse_activations,  # after layout: no transpose stands between an operation and its activation any more
     eliminate_common,  # layout and fusion make operations equal
