@@ -57,9 +57,9 @@ _TYPES_FROM_3 = type_rows(
 # -- rules -------------------------------------------------------------------------------------------------------------
 
 
-def _product_scale(bound: Bound, weights: str) -> np.float32:
+def _product_scale(bound: Bound, weights: str) -> float:
     """The scale of a product of input and weights, in float32 as Android computes it."""
-    return np.float32(bound["input"].scale) * np.float32(bound[weights].scale)
+    return np.multiply(bound["input"].scale, bound[weights].scale, dtype=np.float32).item()
 
 
 def check_bias_scale(weights: str) -> Rule:
@@ -68,7 +68,7 @@ def check_bias_scale(weights: str) -> Rule:
     def check(bound: Bound) -> None:
         if bound["bias"].code is not OperandCode.TENSOR_INT32 or bound[weights].channel_quant is not None:
             return
-        wanted, scale = float(_product_scale(bound, weights)), float(np.float32(bound["bias"].scale))
+        wanted, scale = _product_scale(bound, weights), float(np.float32(bound["bias"].scale))
         if abs(wanted - scale) > 1e-6 * min(wanted, scale):
             raise RuleError(
                 f"operand 'bias' has scale {scale:.9g}, it must be the input's times the {weights}' scale, {wanted:.9g}"
@@ -88,7 +88,7 @@ def narrow_output_scale(weights: str, compared: str = "output") -> Rule:
         type_ = bound["input"] if compared == "input" else bound.outputs[0] if bound.outputs else None
         if type_ is None or type_.code is not QUANT8:
             return None
-        return None if np.float32(type_.scale) > _product_scale(bound, weights) else 3
+        return None if float(np.float32(type_.scale)) > _product_scale(bound, weights) else 3
 
     return level
 
@@ -206,7 +206,12 @@ register(
         _TYPES,
         _conv_2d,
         _RANKS,
-        (*_RULES, positive("dilation_width", "dilation_height"), _channel_dim(0), narrow_output_scale("filter", "input")),
+        (
+            *_RULES,
+            positive("dilation_width", "dilation_height"),
+            _channel_dim(0),
+            narrow_output_scale("filter", "input"),
+        ),
         zero_sized_since=3,
         doc="2-D convolution with a filter [out, height, width, in], a bias and a fused activation.",
     ),

@@ -13,10 +13,7 @@ from onnx2nnapi.nnapi.rules import Bound, RuleError
 from onnx2nnapi.nnapi.schema import Form, Rank, SameAs, Schema, Slot, optional, register, scalar, tensor, type_rows
 from onnx2nnapi.nnapi.table.sliding import image_shape, image_sizes
 
-_MODES = tuple(
-    optional(name, OperandCode.BOOL, False, since=4)
-    for name in ("align_corners", "half_pixel_centers")
-)
+_MODES = tuple(optional(name, OperandCode.BOOL, False, since=4) for name in ("align_corners", "half_pixel_centers"))
 
 
 def _forms(nchw: Slot) -> tuple[Form, ...]:

@@ -33,8 +33,7 @@ STRIDES = (scalar("stride_width"), scalar("stride_height"))
 FUSE_CODE = scalar("fuse_code", default=int(FuseCode.NONE))
 NCHW = optional("nchw", OperandCode.BOOL, False, since=3)
 DILATIONS = tuple(
-    optional(name, OperandCode.INT32, 1, since=3, group="dilations")
-    for name in ("dilation_width", "dilation_height")
+    optional(name, OperandCode.INT32, 1, since=3, group="dilations") for name in ("dilation_width", "dilation_height")
 )
 
 

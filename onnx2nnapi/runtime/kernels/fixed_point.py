@@ -133,7 +133,7 @@ def inverse_square_root(values: Array) -> tuple[Array, Array]:
 
 def _multiply32(a: Array, b: Array | int) -> Array:
     """The product of 32-bit numbers without integer bits; ties upwards."""
-    result: Array = (a * b + (1 << 30)) >> 31
+    result: Array = np.add(a * b, 1 << 30, dtype=np.int64) >> 31
     return result
 
 

@@ -10,6 +10,7 @@ from onnx2nnapi.runtime.kernels.arithmetic import (
     code_range,
     multiply_by_quantized_multiplier,
     quantize_multiplier,
+    store,
 )
 from onnx2nnapi.runtime.kernels.products import centred, finish_of, multiply_rows, prepare
 
@@ -19,18 +20,16 @@ __all__: list[str] = []
 @kernel("FULLY_CONNECTED")
 def fully_connected(call: Call, input: Array, weights: Array, bias: Array, fuse_code: int = 0) -> Array:
     """Weights [units, depth]; the input is flattened to rows of ``depth`` elements."""
-    units, depth = weights.shape
     ready = prepare(call, "weights", weights, bias, lambda array: array.T)
     finish = finish_of(call, "weights", ready, bias, fuse_code)
     target = call.target
-    shape = (input.size // depth, units)
-    usable = target is not None and target.shape == shape and target.flags.c_contiguous
-    out = target if target is not None and usable else np.empty(shape, call.output.dtype)
+    if target is None or not target.flags.c_contiguous:
+        target = np.empty(call.output.shape, call.output.dtype)
     rows = centred(
         input, call["input"], None if input.dtype == np.float32 else call.scratch("centred", input.shape, np.float32)
     )
-    multiply_rows(call, rows.reshape(-1, depth), ready, finish, out)
-    return out
+    multiply_rows(call, rows.reshape(-1, weights.shape[1]), ready, finish, target)
+    return target
 
 
 @kernel("BATCH_MATMUL")
@@ -41,8 +40,8 @@ def batch_matmul(
     left = input.swapaxes(-1, -2) if transpose_input else input
     right = other.swapaxes(-1, -2) if transpose_other else other
     if input.dtype == np.float32:
-        target = call.target
-        return np.matmul(left, right, out=target if target is not None and target.shape == call.output.shape else None)
+        product: Array = np.matmul(left, right, out=call.target)
+        return product
     if input.dtype == np.float16:
         return _matmul_in_half(left, right)
     if input.dtype == np.int32:
@@ -53,7 +52,7 @@ def batch_matmul(
     scale = np.float32(call["input"].scale) * np.float32(call["other"].scale)
     mantissa, shift = quantize_multiplier(float(scale) / float(np.float32(call.output.scale)))
     codes = multiply_by_quantized_multiplier(sums.astype(np.int32), mantissa, shift) + call.output.zero_point
-    return np.clip(codes, *code_range(call.output)).astype(np.int8)
+    return store(np.clip(codes, *code_range(call.output)), call.output, call.target)
 
 
 def _matmul_in_half(left: Array, right: Array) -> Array:
@@ -66,7 +65,7 @@ def _matmul_in_half(left: Array, right: Array) -> Array:
 
 def _matmul_integers(left: Array, right: Array) -> Array:
     """Exact sums modulo 2^64: by float64 where it holds them."""
-    bound = float(np.abs(left.astype(np.float64)).max()) * float(np.abs(right.astype(np.float64)).max())
-    if bound * left.shape[-1] < 2**53:
-        return np.matmul(left.astype(np.float64), right.astype(np.float64)).astype(np.int64)
-    return np.matmul(left.astype(np.int64), right.astype(np.int64))
+    bound = left.shape[-1] * float(np.abs(left, dtype=np.float64).max()) * float(np.abs(right, dtype=np.float64).max())
+    dtype = np.float64 if bound < 2**53 else np.int64
+    sums: Array = np.matmul(left.astype(dtype), right.astype(dtype))
+    return sums.astype(np.int64, copy=False)

@@ -173,7 +173,8 @@ def _requantizing(type_: OperandType, factor: Array, nudge: Array, addend: Array
 
 def _repeated(bias: Array) -> Array:
     """A short bias several times over, so that it can be added to several rows at a time."""
-    return np.tile(bias[np.newaxis], (max(1, ADDEND_ELEMENTS // bias.size), 1))
+    count = 1 << (max(ADDEND_ELEMENTS // bias.size, 1).bit_length() - 1)  # many numbers of rows have such a divisor
+    return np.tile(bias, (count, 1))
 
 
 def _add(sums: Array, addend: Array) -> None:

@@ -64,11 +64,10 @@ def resize_bilinear(
     return into_layout(call, store(result, call.output, out), nchw)
 
 
-def _step(size: int, count: int, align_corners: bool) -> np.float32:
-    """Input elements for one step of the output."""
-    if align_corners and count > 1:
-        return np.float32(size - 1) / np.float32(count - 1)
-    return np.float32(size) / np.float32(count)
+def _step(size: int, count: int, align_corners: bool) -> Array:
+    """Input elements for one step of the output, a float32 number."""
+    aligned = align_corners and count > 1
+    return np.divide(size - aligned, count - aligned, dtype=np.float32)
 
 
 def _nearest(size: int, count: int, align_corners: bool, half_pixel_centers: bool) -> Array:
@@ -77,7 +76,8 @@ def _nearest(size: int, count: int, align_corners: bool, half_pixel_centers: boo
     places = (places + np.float32(0.5 * half_pixel_centers)) * _step(size, count, align_corners)
     if align_corners:
         places += np.nextafter(np.float32(0.5), np.float32(0.0))
-    return np.minimum(places.astype(np.int64), size - 1)
+    nearest: Array = np.minimum(places.astype(np.int64), size - 1)
+    return nearest
 
 
 def _neighbours(size: int, count: int, align_corners: bool, half_pixel_centers: bool) -> tuple[Array, Array, Array]:

@@ -21,12 +21,10 @@ def channels_last(x: Array, nchw: bool) -> Array:
 
 def image_result(call: Call, nchw: bool) -> Array:
     """Where an image with its channels last goes: the plan's buffer, which may be strided, or a new array."""
-    shape, target = call.output.shape, call.target
+    shape = call.output.shape
     if nchw:
         return np.empty((shape[0], shape[2], shape[3], shape[1]), call.output.dtype)
-    if target is not None and target.shape == shape and target.dtype == call.output.dtype:
-        return target
-    return np.empty(shape, call.output.dtype)
+    return np.empty(shape, call.output.dtype) if call.target is None else call.target
 
 
 def into_layout(call: Call, image: Array, nchw: bool) -> Array:
@@ -34,11 +32,10 @@ def into_layout(call: Call, image: Array, nchw: bool) -> Array:
     if not nchw:
         return image
     planes = image.transpose(0, 3, 1, 2)
-    target = call.target
-    if target is None or target.shape != planes.shape:
+    if call.target is None:
         return np.ascontiguousarray(planes)
-    np.copyto(target, planes)
-    return target
+    np.copyto(call.target, planes)
+    return call.target
 
 
 @dataclass(frozen=True, slots=True)
