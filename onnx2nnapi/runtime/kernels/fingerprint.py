@@ -49,7 +49,8 @@ def _hash_16(u: Array, v: Array, factor: Array | np.uint64) -> Array:
 
 
 def _factor(length: int) -> np.uint64:
-    return np.uint64((int(K2) + 2 * length) % (1 << 64))
+    factor: np.uint64 = np.uint64((int(K2) + 2 * length) % (1 << 64))
+    return factor
 
 
 def _up_to_16(fetch: Callable[[int], Fetch], length: int, count: int) -> Array:
@@ -62,7 +63,8 @@ def _up_to_16(fetch: Callable[[int], Fetch], length: int, count: int) -> Array:
     if length > 0:
         y = fetch(1)(0) + (fetch(1)(length >> 1) << np.uint64(8))
         z = np.uint64(length) + (fetch(1)(length - 1) << np.uint64(2))
-        return _mix(y * K2 ^ z * K0) * K2
+        short: Array = _mix(y * K2 ^ z * K0) * K2
+        return short
     return np.full(count, K2)
 
 

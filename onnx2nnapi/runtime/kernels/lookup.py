@@ -55,7 +55,7 @@ def lsh_projection(call: Call, hash: Array, input: Array, weight: Array | None, 
     if type == DENSE:
         return signs.astype(np.int32)
     places = np.int64(1) << np.arange(bits - 1, -1, -1, dtype=np.int64)
-    numbers = signs.reshape(hashes, bits) @ places
+    numbers: Array = signs.reshape(hashes, bits) @ places
     if type == SPARSE:  # each hash has a range of its own
         numbers += np.arange(hashes, dtype=np.int64) << bits
     return numbers.astype(np.int32)
@@ -73,4 +73,5 @@ def random_multinomial(call: Call, input: Array, sample_count: int, seeds: Array
     cumulative = np.cumsum(np.where(finite, np.exp(logits - highest), 0.0), axis=1)
     targets = uniform(len(input) * sample_count, seed, stream).reshape(len(input), sample_count) * cumulative[:, -1:]
     rows = [np.searchsorted(row, target, side="right") for row, target in zip(cumulative, targets, strict=True)]
-    return np.asarray(rows, np.int32).reshape(targets.shape)
+    drawn: Array = np.asarray(rows, np.int32).reshape(targets.shape)
+    return drawn
