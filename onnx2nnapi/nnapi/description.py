@@ -40,12 +40,15 @@ class Entry:
 
     def number(self, key: str) -> float:
         value = self.get(key, 0.0)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise InvalidModelError(f"{key!r} must be a finite number, not {value!r:.40}", where=self.where)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise InvalidModelError(f"{key!r} must be a number, not {value!r:.40}", where=self.where)
         try:
-            return float(value)
+            number = float(value)
         except OverflowError:
             raise InvalidModelError(f"{key!r} is out of range", where=self.where) from None
+        if not math.isfinite(number):
+            raise InvalidModelError(f"{key!r} must be finite, not {number}", where=self.where)
+        return number
 
     def text(self, key: str) -> str:
         value = self[key]
@@ -55,9 +58,18 @@ class Entry:
 
     def integers(self, key: str, low: int, high: int, default: list[int] | None = None) -> tuple[int, ...]:
         value = self[key] if default is None else self.get(key, default)
-        return tuple(
-            as_integer(item, low, high, f"{self.where}.{key}") for item in as_list(value, f"{self.where}.{key}")
-        )
+        if isinstance(value, (list, tuple)) and all(type(item) is int and low <= item <= high for item in value):
+            return tuple(value)
+        where = f"{self.where}.{key}"
+        return tuple(as_integer(item, low, high, where) for item in as_list(value, where))
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A list of strings, empty where it is left out."""
+        value = as_list(self.get(key, ()), f"{self.where}.{key}")
+        for item in value:
+            if not isinstance(item, str):
+                raise InvalidModelError(f"must hold strings, not {item!r:.40}", where=f"{self.where}.{key}")
+        return tuple(value)
 
 
 def as_list(value: object, where: str) -> Sequence[Any]:

@@ -130,11 +130,12 @@ class Model:
         """
         entry = Entry(description, "model")
         count = len(as_list(entry.get("subgraphs", []), "subgraphs"))
-        graphs = [
-            _graph_from_dict(Entry(graph, f"subgraphs[{index}]"), count, tensors or {})
-            for index, graph in enumerate(entry.get("subgraphs", []))
-        ]
-        main = _graph_from_dict(Entry(entry["main"], "main"), count, tensors or {})
+        with np.errstate(all="ignore"):  # values that do not fit are refused by comparison
+            graphs = [
+                _graph_from_dict(Entry(graph, f"subgraphs[{index}]"), count, tensors or {})
+                for index, graph in enumerate(entry.get("subgraphs", []))
+            ]
+            main = _graph_from_dict(Entry(entry["main"], "main"), count, tensors or {})
         return cls(main, tuple(graphs), entry.boolean("relaxed", default=False))
 
 
@@ -195,6 +196,7 @@ def value_to_list(array: Array) -> list[Any]:
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 MAX_ELEMENTS = 2**32  # NNAPI counts bytes in 32 bits; larger products are refused before anything is allocated
+MAX_RANK = 32  # what numpy can hold everywhere; NNAPI's operations take far less
 
 
 def _graph_from_dict(entry: Entry, subgraphs: int, tensors: Mapping[str, Array | LazyArray]) -> Subgraph:
@@ -206,9 +208,8 @@ def _graph_from_dict(entry: Entry, subgraphs: int, tensors: Mapping[str, Array |
     operations = []
     for index, item in enumerate(as_list(entry["operations"], f"{entry.where}.operations")):
         operation = Entry(item, f"{entry.where}.operations[{index}]")
-        origin = tuple(str(name) for name in as_list(operation.get("origin", []), f"{operation.where}.origin"))
         inputs, outputs = operation.integers("inputs", 0, last), operation.integers("outputs", 0, last)
-        operations.append(Operation(_operation_code(operation), inputs, outputs, origin))
+        operations.append(Operation(_operation_code(operation), inputs, outputs, operation.texts("origin")))
     return Subgraph(operands, tuple(operations), entry.integers("inputs", 0, last), entry.integers("outputs", 0, last))
 
 
@@ -243,7 +244,9 @@ def _operand_from_dict(entry: Entry, subgraphs: int, tensors: Mapping[str, Array
         raise InvalidModelError(f"lifetime {lifetime_name!r:.40} is unknown", where=entry.where)
     lifetime = Lifetime[lifetime_name]
     shape = entry.integers("dimensions", 0, 2**32 - 1, default=[])
-    if math.prod(shape) > MAX_ELEMENTS:
+    if len(shape) > MAX_RANK:
+        raise InvalidModelError(f"has {len(shape)} dimensions, {MAX_RANK} is the limit", where=entry.where)
+    if math.prod([size for size in shape if size]) > MAX_ELEMENTS:
         raise InvalidModelError(
             f"dimensions {list(shape)} have more elements than NNAPI can address", where=entry.where
         )
@@ -268,7 +271,9 @@ def _operand_from_dict(entry: Entry, subgraphs: int, tensors: Mapping[str, Array
 def _value_from_dict(entry: Entry, type_: OperandType, tensors: Mapping[str, Array | LazyArray]) -> Array | LazyArray:
     if type_.code is OperandCode.MODEL:
         raise InvalidModelError("a sub-model is no constant", where=entry.where)
-    count = type_.size if type_.code.is_tensor else 1
+    if not type_.is_specified:
+        raise InvalidModelError(f"is constant, but dimensions {list(type_.shape)} are unspecified", where=entry.where)
+    count = type_.size
     if "tensor" in entry.data:
         key = entry.text("tensor")
         if key not in tensors:
@@ -278,16 +283,17 @@ def _value_from_dict(entry: Entry, type_: OperandType, tensors: Mapping[str, Arr
             raise InvalidModelError(
                 f"tensor {key!r:.60} is {array.dtype}{list(array.shape)}, not {type_}", where=entry.where
             )
-        return array.reshape(type_.shape if type_.code.is_tensor else (1,))
+        return array.reshape(type_.shape or (1,))
     items = as_list(entry["value"], f"{entry.where}.value")
     if len(items) != count:
         raise InvalidModelError(f"has {len(items)} values, its type {type_} needs {count}", where=entry.where)
     try:
-        with np.errstate(all="ignore"):
-            wide = np.asarray(items, dtype=np.float64)
-            array = wide.astype(type_.dtype)
+        wide = np.asarray(items, dtype=np.float64)
+        array = wide.astype(type_.dtype)
     except (TypeError, ValueError, OverflowError):
-        raise InvalidModelError("holds a value that is no number", where=entry.where) from None
-    if wide.ndim != 1 or (type_.dtype.kind in "iu" and not np.array_equal(array.astype(np.float64), wide)):
+        wide = array = np.zeros((0, 0))
+    if wide.ndim != 1 or None in items:
+        raise InvalidModelError("holds a value that is no number", where=entry.where)
+    if type_.dtype.kind != "f" and not (array == wide).all():
         raise InvalidModelError(f"holds a value that {type_.code.name} cannot hold", where=entry.where)
-    return array.reshape(type_.shape if type_.code.is_tensor else (1,))
+    return array.reshape(type_.shape or (1,))
