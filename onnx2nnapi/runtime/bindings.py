@@ -62,6 +62,10 @@ class Function:
         """The function at ``address``, callable; the interpreter lock is released while it runs."""
         return ctypes.CFUNCTYPE(self.restype, *self.argtypes)(address)
 
+    def bind_untyped(self, address: int) -> Callable[..., Any]:
+        """The same for arguments that are ctypes objects already: half the cost, and nothing is checked."""
+        return ctypes.CFUNCTYPE(self.restype)(address)
+
 
 _new = POINTER(_handle)  # where a created object's handle is written
 _handles = POINTER(_handle)

@@ -28,6 +28,8 @@ MODES: dict[Mode, str] = {
     "fenced": "ANeuralNetworksExecution_startComputeWithDependencies",
 }
 _NO_DURATION = 2**64 - 1
+_MAX_RANK = 64  # far more than any driver takes
+_TOO_SMALL = ResultCode.OUTPUT_INSUFFICIENT_SIZE.value  # the shape is told all the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class Execution(Handle):
         burst: for mode "burst".
     """
 
-    __slots__ = ("_arguments", "_burst", "_library", "_options")
+    __slots__ = ("_arguments", "_ask", "_burst", "_handle", "_library", "_options", "_sizes")
 
     def __init__(
         self,
@@ -88,6 +90,9 @@ class Execution(Handle):
         self._options = options
         self._burst = burst
         self._arguments: list[Array | Memory] = []  # what NNAPI points into
+        self._handle = ctypes.c_void_p(pointer)  # as ctypes takes it fastest
+        self._sizes = (ctypes.c_uint32 * _MAX_RANK)()
+        self._ask: tuple[Callable[..., int], ...] | None = None
         try:
             self._configure(options, reusable)
         except BaseException:
@@ -150,16 +155,17 @@ class Execution(Handle):
         A result that means that the computation did not start is a DeviceError at once.
         """
         library, mode = self._library, self._options.mode
-        handle = ctypes.c_void_p(self.pointer)
-        function = getattr(library, MODES[mode])
+        handle = self._handle
+        function = library.untyped(MODES[mode])
         if mode == "sync":
             return lambda: function(handle)
         if mode == "burst":
             burst = ctypes.c_void_p(None if self._burst is None else self._burst.pointer)
             return lambda: function(handle, burst)
-        wait, free = library.ANeuralNetworksEvent_wait, library.ANeuralNetworksEvent_free
+        wait, free = library.untyped("ANeuralNetworksEvent_wait"), library.untyped("ANeuralNetworksEvent_free")
         event = ctypes.c_void_p()
-        arguments = (handle, ctypes.byref(event)) if mode == "async" else (handle, None, 0, 0, ctypes.byref(event))
+        nothing = (None, ctypes.c_uint32(0), ctypes.c_uint64(0)) if mode == "fenced" else ()
+        arguments = (handle, *nothing, ctypes.byref(event))
 
         def launch() -> int:
             result: int = function(*arguments)
@@ -190,20 +196,19 @@ class Execution(Handle):
 
     def output_shape(self, index: int) -> tuple[int, ...]:
         """The shape of output ``index`` in the latest computation, also when its buffer was too small."""
-        rank = ctypes.c_uint32()
-        self._query("Rank", index, rank)
-        if not rank.value:
+        if self._ask is None:
+            names = ("getOutputOperandRank", "getOutputOperandDimensions")
+            self._ask = tuple(self._library.untyped(f"ANeuralNetworksExecution_{name}") for name in names)
+        (ask_rank, ask_sizes), sizes, handle = self._ask, self._sizes, self._handle
+        if (result := ask_rank(handle, index, sizes)) and result != _TOO_SMALL:
+            raise explain_result("ANeuralNetworksExecution_getOutputOperandRank", result, where=f"output {index}")
+        if not (rank := sizes[0]):
             return ()
-        sizes = (ctypes.c_uint32 * rank.value)()
-        self._query("Dimensions", index, sizes)
-        return tuple(sizes)
-
-    def _query(self, what: str, index: int, target: ctypes.Array[ctypes.c_uint32] | ctypes.c_uint32) -> None:
-        name = f"ANeuralNetworksExecution_getOutputOperand{what}"
-        pointer = ctypes.cast(ctypes.byref(target), ctypes.POINTER(ctypes.c_uint32))
-        result = getattr(self._library, name)(self.pointer, index, pointer)
-        if result not in (ResultCode.NO_ERROR, ResultCode.OUTPUT_INSUFFICIENT_SIZE):
-            raise explain_result(name, result, where=f"output {index}")
+        if rank > _MAX_RANK:
+            raise DeviceError(f"the driver reports a rank of {rank}", where=f"output {index}")
+        if (result := ask_sizes(handle, index, sizes)) and result != _TOO_SMALL:
+            raise explain_result("ANeuralNetworksExecution_getOutputOperandDimensions", result, where=f"output {index}")
+        return tuple(sizes[:rank])
 
     def duration(self, code: DurationCode) -> int | None:
         """Nanoseconds of the latest computation; None where the driver does not tell.

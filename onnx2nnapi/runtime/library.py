@@ -101,6 +101,11 @@ class Library:
         setattr(self, name, function)  # resolved once
         return function
 
+    def untyped(self, name: str) -> Callable[..., Any]:
+        """The function for arguments that are of the right ctypes types already, for calls that are repeated."""
+        address = self._address(name)
+        return _KNOWN[name].bind_untyped(address) if address is not None else self._missing(name)
+
     def _missing(self, name: str) -> Callable[..., Any]:
         known = _KNOWN[name]
 

@@ -166,7 +166,7 @@ EXPORT void host_reset(void) {
     host.device_count = 0;
     host.compile_nanoseconds = host.compute_nanoseconds = 0;
     host.mapping = MAPPABLE;
-    host.fences = host.logging = host.caches = true;
+    host.fences = host.logging = host.caches = host.threads = true;
     host.alignment = host.padding = 64;
     memset(&fault, 0, sizeof fault);
     free(log_text);
@@ -216,6 +216,8 @@ EXPORT void host_set_delays(uint64_t compile_nanoseconds, uint64_t compute_nanos
 EXPORT void host_set_mapping(int mapping) { host.mapping = (enum Mapping)mapping; }
 EXPORT void host_set_fences(int on) { host.fences = on; }
 EXPORT void host_set_caches(int on) { host.caches = on; }
+/* Off: what is started is computed before the call returns, so that a benchmark does not measure threads. */
+EXPORT void host_set_threads(int on) { host.threads = on; }
 EXPORT void host_set_logging(int on) { host.logging = on; }
 
 EXPORT void host_set_preferences(uint32_t alignment, uint32_t padding) {

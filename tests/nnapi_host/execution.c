@@ -385,6 +385,12 @@ static void *run_event(void *argument) {
     return NULL;
 }
 
+static void launch(Event *event) {
+    event->threaded = host.threads;
+    if (!event->threaded) run_event(event);
+    else if (pthread_create(&event->thread, NULL, run_event, event)) abort();
+}
+
 static Event *create_event(Execution *execution) {
     Event *event = calloc(1, sizeof *event);
     if (!event) abort();
@@ -408,14 +414,14 @@ SINCE_1 int ANeuralNetworksExecution_startCompute(Execution *execution, Event **
     if (code) return code;
     *event = create_event(execution);
     (*event)->mode = ASYNC;
-    if (pthread_create(&(*event)->thread, NULL, run_event, *event)) abort();
+    launch(*event);
     return NO_ERROR;
 }
 
 static int wait_event(Event *event) {
     pthread_mutex_lock(&event->lock);
     if (event->started && !event->joined) {
-        pthread_join(event->thread, NULL);
+        if (event->threaded) pthread_join(event->thread, NULL);
         event->joined = true;
         event->execution->state = COMPLETED;
         object_release(event->execution);
@@ -501,7 +507,7 @@ SINCE_4 int ANeuralNetworksExecution_startComputeWithDependencies(Execution *exe
         created->signal = ends[1];
     }
     *event = created;
-    if (pthread_create(&created->thread, NULL, run_event, created)) abort();
+    launch(created);
     return NO_ERROR;
 }
 

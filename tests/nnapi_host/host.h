@@ -229,7 +229,7 @@ typedef struct Event {
     Object object;
     Execution *execution; /* NULL: from a fence alone */
     pthread_t thread;
-    bool started, joined;
+    bool started, threaded, joined;
     int fence;  /* -1: none; readable when signalled, closed without a byte when the computation failed */
     int signal; /* the other end of our own fence */
     int *waits;
@@ -268,7 +268,7 @@ typedef struct {
     uint32_t device_count;
     uint64_t compile_nanoseconds, compute_nanoseconds;
     enum Mapping mapping;
-    bool fences, logging, caches;
+    bool fences, logging, caches, threads;
     uint32_t alignment, padding;
     ValidateCallback validate;
     ComputeCallback compute;
