@@ -200,8 +200,9 @@ MAX_RANK = 32  # what numpy can hold everywhere; NNAPI's operations take far les
 
 
 def _graph_from_dict(entry: Entry, subgraphs: int, tensors: Mapping[str, Array | LazyArray]) -> Subgraph:
+    types: dict[object, OperandType] = {}
     operands = tuple(
-        _operand_from_dict(Entry(item, f"{entry.where}.operands[{index}]"), subgraphs, tensors)
+        _operand_from_dict(Entry(item, f"{entry.where}.operands[{index}]"), subgraphs, tensors, types)
         for index, item in enumerate(as_list(entry["operands"], f"{entry.where}.operands"))
     )
     last = len(operands) - 1
@@ -237,7 +238,10 @@ def _operand_code(entry: Entry) -> OperandCode:
     raise InvalidModelError(f"NNAPI has no operand type {name!r:.60}", where=entry.where)
 
 
-def _operand_from_dict(entry: Entry, subgraphs: int, tensors: Mapping[str, Array | LazyArray]) -> Operand:
+def _operand_from_dict(
+    entry: Entry, subgraphs: int, tensors: Mapping[str, Array | LazyArray], types: dict[object, OperandType]
+) -> Operand:
+    """An operand; ``types`` holds those of the graph so far, since most operands share theirs."""
     code = _operand_code(entry)
     lifetime_name = entry.text("lifetime")
     if lifetime_name not in Lifetime.__members__:
@@ -258,9 +262,10 @@ def _operand_from_dict(entry: Entry, subgraphs: int, tensors: Mapping[str, Array
             for scale in as_list(quant["scales"], f"{quant.where}.scales")
         ]
         channels = ChannelQuant(quant.integer("channel_dim", 0, 2**32 - 1), tuple(scales))
-    type_ = OperandType(
-        code, shape, entry.number("scale"), entry.integer("zero_point", -(2**31), 2**31 - 1, default=0), channels
-    )
+    scale, zero_point = entry.number("scale"), entry.integer("zero_point", -(2**31), 2**31 - 1, default=0)
+    type_ = types.get((code, shape, scale, zero_point, channels))
+    if type_ is None:
+        type_ = types[code, shape, scale, zero_point, channels] = OperandType(code, shape, scale, zero_point, channels)
     name = entry.text("name") if entry.get("name", None) is not None else None
     subgraph = entry.integer("subgraph", 0, subgraphs - 1) if lifetime is Lifetime.SUBGRAPH else None
     value = _value_from_dict(entry, type_, tensors) if lifetime is Lifetime.CONSTANT else None

@@ -207,19 +207,24 @@ class _Seen:
     """What has been checked: models repeat themselves, and a repetition costs a look-up only.
 
     Attributes:
-        types: number and level by type.
+        types: number and level by type, ``same_types`` by the identity of the object.
         values: number by what rules can see of an operand: its type, and its value where that is small.
         operations: level and computed result types by operation and the numbers of its operands.
     """
 
     types: dict[OperandType, tuple[int, int]] = field(default_factory=dict)
+    same_types: dict[int, tuple[OperandType, int, int]] = field(default_factory=dict)
     values: dict[object, int] = field(default_factory=dict)
     operations: dict[object, tuple[int, tuple[OperandType, ...]]] = field(default_factory=dict)
 
     def type(self, type_: OperandType) -> tuple[int, int]:
+        same = self.same_types.get(id(type_))
+        if same is not None:
+            return same[1:]
         known = self.types.get(type_)
         if known is None:
             known = self.types[type_] = len(self.types), _check_type(type_)
+        self.same_types[id(type_)] = (type_, *known)  # which keeps the object, and so its identity
         return known
 
     def value(self, operand: Operand, number: int) -> object:
