@@ -10,10 +10,10 @@ import numpy as np
 from onnx2nnapi.ir.graph import Graph, Op, Value
 from onnx2nnapi.nnapi.codes import OperandCode, OperationCode
 from onnx2nnapi.nnapi.rules import Argument, Bound, RuleError, arrange, bind
-from onnx2nnapi.nnapi.schema import SCHEMAS, Role, Schema, Slot
+from onnx2nnapi.nnapi.schema import SCHEMAS, Role, Schema, Slot, TypeRow
 from onnx2nnapi.nnapi.types import OperandType
 
-__all__ = ["bind_op", "bind_values"]
+__all__ = ["bind_op", "bind_values", "slot_names"]
 
 
 def bind_values(
@@ -36,36 +36,19 @@ def bind_values(
         RuleError: where the row refuses it.
     """
     _, items = arrange(schema, tensors, attrs)
+    types = [_operand_type(item) if isinstance(item, Value) else None for _, item in items]
+    codes = {slot.name: type_.code for (slot, _), type_ in zip(items, types, strict=True) if type_ is not None}
+    codes |= {slot.name: type_.code for slot, type_ in zip(schema.outputs, outputs, strict=False) if type_ is not None}
+    rows = [row for row in schema.types if _row_fits(row, codes) and (dtype is None or _gives(row, schema, dtype))]
     arguments: list[Argument | None] = []
-    float_scalar = next(
-        (v.known.dtype for v in tensors if v is not None and v.known.dtype.kind == "f"), np.dtype(np.float32)
-    )
-    for slot, item in items:
-        if item is None:
-            arguments.append(None)
-        elif isinstance(item, Value):
-            try:
-                type_ = OperandType.of(item.known)
-            except KeyError:
-                raise RuleError(f"NNAPI has no tensors of {item.known.dtype.name}, which {item.name!r} is") from None
+    for (slot, item), type_ in zip(items, types, strict=True):
+        if type_ is not None:
             arguments.append(Argument(type_, item.const))
         else:
-            arguments.append(_attribute(schema, slot, item, float_scalar))
+            arguments.append(None if item is None else _attribute(slot, item, rows or schema.types))
     bound = bind(schema, arguments, outputs)
-    if dtype is not None and schema.types:
-        wanted = np.dtype(dtype)
-        rows = [
-            row
-            for row in schema.types
-            if _row_fits(row.codes, bound)
-            and any(
-                row.codes.get(s.name, s.code) is not None
-                and row.codes.get(s.name, s.code or OperandCode.MODEL).dtype == wanted
-                for s in schema.outputs
-            )
-        ]
-        if rows:
-            bound.row = rows[0]
+    if dtype is not None:
+        bound.row = next(iter(rows), bound.row)
     return bound
 
 
@@ -80,21 +63,39 @@ def bind_op(graph: Graph, op: Op) -> Bound:
     return bind_values(SCHEMAS[OperationCode[op.kind]], tensors, op.attrs, outputs=outputs)
 
 
-def _row_fits(codes: Any, bound: Bound) -> bool:
-    return all(
-        codes.get(name, argument.type.code) == argument.type.code
-        for name, argument in bound.arguments.items()
-        if argument is not None
-    )
+def _operand_type(value: Value) -> OperandType:
+    try:
+        return OperandType.of(value.known)
+    except KeyError:
+        raise RuleError(f"NNAPI has no tensors of {value.known.dtype.name}, which {value.name!r} is") from None
 
 
-def _attribute(schema: Schema, slot: Slot, item: Any, float_dtype: np.dtype[Any]) -> Argument:
+def slot_names(op: Op) -> list[str]:
+    """For each input of an operation of the graph the name of its operand.
+
+    Raises:
+        RuleError: where the row has no form for its attributes.
+    """
+    _, items = arrange(SCHEMAS[OperationCode[op.kind]], list(range(len(op.inputs))), op.attrs)
+    return [slot.name for slot, item in items if slot.role is Role.TENSOR and item is not None]
+
+
+def _row_fits(row: TypeRow, codes: Mapping[str, OperandCode]) -> bool:
+    return all(row.codes.get(name, code) == code for name, code in codes.items())
+
+
+def _gives(row: TypeRow, schema: Schema, dtype: Any) -> bool:
+    """Whether an output has this element type."""
+    codes = [row.codes.get(slot.name, slot.code) for slot in schema.outputs]
+    return any(code is not None and code.dtype == np.dtype(dtype) for code in codes)
+
+
+def _attribute(slot: Slot, item: Any, rows: Sequence[TypeRow]) -> Argument:
+    """An attribute as an operand; a scalar whose type the rows tie to the tensors' has that of the first row."""
     if slot.role is Role.MODEL:
         return Argument(OperandType(OperandCode.MODEL), item)
     if slot.role is Role.ARRAY:
         array = np.asarray(item, dtype=(slot.code or OperandCode.TENSOR_INT32).dtype)
         return Argument(OperandType(slot.code or OperandCode.TENSOR_INT32, array.shape), array)
-    code = slot.code or (OperandCode.FLOAT16 if float_dtype == np.float16 else OperandCode.FLOAT32)
-    if slot.code is None and not any(row.codes.get(slot.name) == code for row in schema.types):
-        code = next((row.codes[slot.name] for row in schema.types if slot.name in row.codes), code)
+    code = slot.code or next((row.codes[slot.name] for row in rows if slot.name in row.codes), OperandCode.FLOAT32)
     return Argument(OperandType(code), np.asarray([item]).astype(code.dtype))

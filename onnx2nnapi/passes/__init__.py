@@ -13,10 +13,15 @@ from onnx2nnapi.options import Options
 from onnx2nnapi.passes.check_dialect import check_levels
 from onnx2nnapi.passes.eliminate_common import eliminate_common
 from onnx2nnapi.passes.eliminate_dead import eliminate_dead
+from onnx2nnapi.passes.fold_affine import fold_affine
+from onnx2nnapi.passes.fold_bias import fold_bias
 from onnx2nnapi.passes.fold_constants import fold_constants
+from onnx2nnapi.passes.fold_pad import fold_pad
 from onnx2nnapi.passes.fuse_activations import fuse_activations
 from onnx2nnapi.passes.layout import layout
 from onnx2nnapi.passes.legalize.driver import legalize
+from onnx2nnapi.passes.recognize_clip import recognize_clip
+from onnx2nnapi.passes.remove_identities import remove_identities
 from onnx2nnapi.passes.settle_interface import settle_interface
 
 __all__ = ["PIPELINE", "Pass"]
@@ -25,12 +30,17 @@ Pass = Callable[[Graph, Options], bool]
 
 PIPELINE: tuple[Pass, ...] = (
     fold_constants,  # first: what the passes and rules below want constant is constant then
+    remove_identities,  # before the passes that look at neighbours, which no-ops keep apart
+    recognize_clip,  # before fold_pad, which asks whether numbers are clamped at 0
+    fold_pad,
+    fold_affine,  # before legalize, which repacks the weights
     eliminate_dead,  # before legalize: what nobody needs is not refused
     legalize,  # the dialect changes here; everything before speaks ONNX, everything after NNAPI
     fold_constants,  # what the rules computed from constants
     eliminate_common,  # before layout: several readers of one tensor share one bracketing transpose
     settle_interface,  # before the check: NNAPI has no reshape from a rank above 4
     layout,  # before fusion and the level check: it removes most of what legalize bracketed operations with
+    fold_bias,  # after layout, when the last dimension is that of the bias
     check_levels,  # after layout, which removes what the target may lack
     fuse_activations,  # after layout: no transpose stands between an operation and its activation any more
     eliminate_common,  # layout and fusion make operations equal

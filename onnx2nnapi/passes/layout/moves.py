@@ -14,8 +14,8 @@ from typing import Any
 from onnx2nnapi.ir.graph import Graph, Op, Value
 from onnx2nnapi.ir.types import Shape
 from onnx2nnapi.nnapi.codes import OperationCode
-from onnx2nnapi.nnapi.infer import bind_values
-from onnx2nnapi.nnapi.rules import RuleError, UnknownValue, arrange, level_of, output_types
+from onnx2nnapi.nnapi.infer import bind_values, slot_names
+from onnx2nnapi.nnapi.rules import RuleError, UnknownValue, level_of, output_types
 from onnx2nnapi.nnapi.schema import (
     REQUIRED,
     SCHEMAS,
@@ -26,7 +26,6 @@ from onnx2nnapi.nnapi.schema import (
     Layout,
     PermutesAttr,
     Regroups,
-    Role,
     Schema,
 )
 from onnx2nnapi.nnapi.types import OperandType
@@ -50,7 +49,6 @@ __all__ = [
     "moves",
     "moves_to",
     "schema_of",
-    "slot_names",
     "trait_of",
 ]
 
@@ -94,12 +92,6 @@ def schema_of(op: Op) -> Schema:
 def trait_of(op: Op) -> Layout:
     """The operation's layout trait."""
     return schema_of(op).layout
-
-
-def slot_names(op: Op) -> list[str]:
-    """For each input of the operation the name of its operand."""
-    _, items = arrange(schema_of(op), list(range(len(op.inputs))), op.attrs)
-    return [slot.name for slot, item in items if slot.role is Role.TENSOR and item is not None]
 
 
 def data_rank(graph: Graph, op: Op) -> int | None:

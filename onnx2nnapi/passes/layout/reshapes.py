@@ -86,7 +86,7 @@ def _join(rewriter: Rewriter, op: Op) -> bool:
 def _lower(rewriter: Rewriter, op: Op) -> bool:
     """A reshape in front of a unary elementwise operation goes behind it, where it does not keep it from fusion."""
     graph = rewriter.graph
-    shaped = [name for name in op.inputs if name is not None and not _is_single(rewriter, name)]
+    shaped = [name for name in op.inputs if name is not None and not graph.is_constant(name)]
     if len(set(shaped)) != 1 or len(op.outputs) != 1 or op.outputs[0] is None or graph.uses(shaped[0]) != 1:
         return False
     name, result = shaped[0], graph[op.outputs[0]]
@@ -95,6 +95,8 @@ def _lower(rewriter: Rewriter, op: Op) -> bool:
         return False
     origin = str(source.inputs[0])
     shape = graph[origin].shape
+    if not all(_suits(graph[item], shape, result.shape) for item in op.inputs if item is not None and item != name):
+        return False
     inputs = [origin if item == name else item for item in op.inputs]
     bare = Value(result.name, result.known.with_shape(shape))
     operands = [None if item is None else _flat(graph[item], len(shape)) for item in inputs]
@@ -102,7 +104,8 @@ def _lower(rewriter: Rewriter, op: Op) -> bool:
         return False
     made = graph.add_value(Value(graph.fresh(f"{result.name}.unshaped"), bare.type))
     inputs = [
-        item if item is None or graph[item].rank <= len(shape) else rewriter.reshaped(item, (1,), op) for item in inputs
+        item if item is None or graph[item].rank <= len(shape) else rewriter.reshaped(item, graph[item].shape[-1:], op)
+        for item in inputs
     ]
     graph.rewire(op, inputs=inputs, outputs=[made.name])
     rewriter.release([name])
@@ -113,16 +116,18 @@ def _lower(rewriter: Rewriter, op: Op) -> bool:
     return True
 
 
-def _is_single(rewriter: Rewriter, name: str) -> bool:
-    """Whether the value is a constant of one element, which broadcasts to any shape."""
-    return rewriter.graph.is_constant(name) and rewriter.graph[name].known.size == 1
+def _suits(value: Value, before: Shape, after: Shape) -> bool:
+    """Whether a constant broadcasts alike to both: one element, or one for each index of the last dimension."""
+    size = value.known.size
+    return size == 1 or (size == value.shape[-1] == before[-1] == after[-1])
 
 
 def _flat(value: Value, rank: int) -> Value:
-    """A constant of one element that does not raise the rank."""
+    """A constant without the dimensions of size 1 that would raise the rank."""
     if value.const is None or value.rank <= rank:
         return value
-    return Value(value.name, value.known.with_shape((1,)), value.const.reshape((1,)))
+    shape = value.shape[-1:]
+    return Value(value.name, value.known.with_shape(shape), value.const.reshape(shape))
 
 
 def _replace(rewriter: Rewriter, op: Op, name: str) -> None:
