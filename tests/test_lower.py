@@ -117,7 +117,7 @@ def test_optionals_at_their_default_are_left_out_and_omitted_tensors_have_no_val
     net.const("w", np.ones([1, 2, 2, 1], np.float32))
     net.const("b", np.zeros([1], np.float32))
     common = dict.fromkeys(("padding_left", "padding_right", "padding_top", "padding_bottom"), 0)
-    common |= dict(stride_width=1, stride_height=1, fuse_code=0)
+    common |= {"stride_width": 1, "stride_height": 1, "fuse_code": 0}
     net.op("CONV_2D", ["x", "w", "b"], ["y"], [1, 3, 3, 1], **common, nchw=False, dilation_width=1, dilation_height=1)
     net.op("CONV_2D", ["y", "w", "b"], ["z"], [1, 1, 1, 1], **common, nchw=False, dilation_width=2, dilation_height=2)
     program = net.lowered("z")
@@ -136,7 +136,7 @@ def test_what_a_level_lacks_is_refused(net):
 def test_an_operation_that_its_row_refuses_is_our_fault(net):
     net.input("x", [2])
     net.op("RELU", ["x", "x"], ["y"], [2])
-    with pytest.raises(InternalError, match="RELU 'RELU node'.*is not accepted"):
+    with pytest.raises(InternalError, match=r"RELU 'RELU node'.*is not accepted"):
         net.lowered("y")
 
 

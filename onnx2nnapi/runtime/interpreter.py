@@ -259,8 +259,8 @@ class _GraphRunner:
             result = self.kernel(operation)(call, *positional, **named)
         except Exception as error:
             raise translated(error, graph, operation) from error
-        aliases: dict[int, tuple[int, ...]] = {}
-        views_all = not steady or any(slot.role is Role.MODEL for slot in slots)
+        traced = Traced(operation, slots, names, call, steady, {})
+        views_all = not steady or traced.runs_models
         for index, array, type_ in checked_results(graph, operation, result, computed, known=known):
             values[index], types[index] = array, type_
             sources = tuple(
@@ -269,8 +269,8 @@ class _GraphRunner:
                 if (operand := values.get(source)) is not None and (views_all or np.may_share_memory(array, operand))
             )
             if sources:
-                aliases[index] = sources
-        return Traced(operation, slots, names, call, steady, aliases)
+                traced.aliases[index] = sources
+        return traced
 
     def _argument(self, index: int, types: Mapping[int, OperandType], values: Values) -> Argument | None:
         operand = self.graph.operands[index]

@@ -16,7 +16,7 @@ import numpy as np
 
 from onnx2nnapi.ir.types import Array, Shape
 from onnx2nnapi.nnapi.model import Operation, Subgraph
-from onnx2nnapi.nnapi.schema import Slot
+from onnx2nnapi.nnapi.schema import Role, Slot
 from onnx2nnapi.nnapi.types import OperandType
 from onnx2nnapi.runtime.binding import operand_value, translated
 from onnx2nnapi.runtime.kernels import Border, Call, Kernel
@@ -36,7 +36,7 @@ class Traced:
         slots, names: of its operands, in order.
         call: what its kernel was told; its ``prepared`` goes on into the plans.
         steady: whether sizes and scalars are the same in every run, so that nothing needs to be bound again.
-        aliases: for each result that shares memory with operands, these.
+        aliases: for each result that shares memory with operands (in some run), these.
     """
 
     operation: Operation
@@ -45,6 +45,11 @@ class Traced:
     call: Call
     steady: bool
     aliases: dict[int, tuple[int, ...]]
+
+    @property
+    def runs_models(self) -> bool:
+        """Whether the kernel calls sub-models, so that what it returns is a matter of values."""
+        return any(slot.role is Role.MODEL for slot in self.slots)
 
     def wish(self, index: int) -> Border | None:
         """The border that the kernel wants around an operand; None unless it does wherever it reads it."""
@@ -131,7 +136,8 @@ class Plan:
             self._buffers.retire(traced)
             return step
         self._place_arguments(step)
-        if not step.patches and len(traced.aliases) == len(operation.outputs) and self._is_view(step):
+        all_views = len(traced.aliases) == len(operation.outputs) and not traced.runs_models
+        if all_views and not step.patches and self._is_view(step):
             self._buffers.retire(traced)
             return None
         self._place_results(step)
