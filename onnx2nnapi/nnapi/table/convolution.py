@@ -59,7 +59,8 @@ _TYPES_FROM_3 = type_rows(
 
 def _product_scale(bound: Bound, weights: str) -> float:
     """The scale of a product of input and weights, in float32 as Android computes it."""
-    return np.multiply(bound["input"].scale, bound[weights].scale, dtype=np.float32).item()
+    product: float = np.multiply(bound["input"].scale, bound[weights].scale, dtype=np.float32).item()
+    return product
 
 
 def check_bias_scale(weights: str) -> Rule:

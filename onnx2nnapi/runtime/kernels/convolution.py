@@ -234,9 +234,8 @@ def _convolve_depthwise(sliding: Sliding, weights: Weights, multiplier: int, fin
     tile = _tile(horizontal.places, units) if horizontal.stride == 1 else 1
     view = sliding.windows(sliding.bordered(multiplier), tile)
     direct = out.dtype == weights.sum_dtype and out.flags.c_contiguous
-    taps = call.once(
-        "taps", lambda: np.tile(weights.matrix, tile).reshape(vertical.filter, horizontal.filter, -1), "filter"
-    )
+    shape = (vertical.filter, horizontal.filter, tile * units)
+    taps = call.once("taps", lambda: np.ascontiguousarray(np.tile(weights.matrix, tile)).reshape(shape), "filter")
     for images, lines in _bands(out):
         part = out[images, lines]
         sums = part if direct else call.scratch("sums", part.shape, weights.sum_dtype)

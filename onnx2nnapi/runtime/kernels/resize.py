@@ -67,7 +67,8 @@ def resize_bilinear(
 def _step(size: int, count: int, align_corners: bool) -> Array:
     """Input elements for one step of the output, a float32 number."""
     aligned = align_corners and count > 1
-    return np.divide(size - aligned, count - aligned, dtype=np.float32)
+    step: Array = np.divide(size - aligned, count - aligned, dtype=np.float32)
+    return step
 
 
 def _nearest(size: int, count: int, align_corners: bool, half_pixel_centers: bool) -> Array:
