@@ -66,7 +66,7 @@ def main() -> int:
                 answers.append(session.run({"image": image})["probabilities"][0])
                 times.append(time.perf_counter() - start)
     right = np.argmax(answers, axis=1) == labels
-    print("\nSix digits written by people whose hand the network never saw:\n")
+    print("\nSix of the digits that the network was not trained on:\n")
     show_digits(images[:COLUMNS], labels[:COLUMNS], np.array(answers[:COLUMNS]))
     p50, p90 = np.percentile(times, [50, 90]) * 1e6
     print(f"\naccuracy: {right.sum()} of {right.size} held-out digits ({right.mean():.2%})")

@@ -3,8 +3,8 @@
     python models/make_digits.py [--epochs N]
 
 writes digits.onnx (8 × 8 grey images in 0 … 1, batch 1 -> the ten classes' probabilities) and digits_samples.npz (the
-held-out images and their labels) beside this script. The last fifth of the images is held out: people whose hand the
-network has not seen. Seeded; the bytes depend on the machine's BLAS, so the committed files are the ones to use.
+held-out images and their labels) beside this script. The last fifth of the images is held out. Seeded; the bytes depend
+on the machine's BLAS, so the committed files are the ones to use.
 """
 
 from __future__ import annotations
