@@ -13,7 +13,17 @@ from onnx2nnapi.nnapi.codes import OperandCode
 from onnx2nnapi.nnapi.schema import REQUIRED, Fixed, Form, Role, SameAs, Schema, Slot, TypeRow
 from onnx2nnapi.nnapi.types import OperandType
 
-__all__ = ["Argument", "Bound", "RuleError", "UnknownValue", "arrange", "bind", "level_of", "output_types"]
+__all__ = [
+    "Argument",
+    "Bound",
+    "RuleError",
+    "UnknownValue",
+    "arrange",
+    "bind",
+    "expand_slots",
+    "level_of",
+    "output_types",
+]
 
 T = TypeVar("T")
 
@@ -172,7 +182,7 @@ def bind(schema: Schema, inputs: Sequence[Argument | None], outputs: Sequence[Op
     reason = ""
     for form in schema.forms:
         for slots in form.prefixes():
-            expanded = _expand(slots, len(inputs))
+            expanded = expand_slots(slots, len(inputs))
             if expanded is None:
                 counts.add(len(slots))
                 continue
@@ -186,7 +196,7 @@ def bind(schema: Schema, inputs: Sequence[Argument | None], outputs: Sequence[Op
     raise RuleError(f"{schema.name} takes {', '.join(map(str, sorted(counts)))} operands, not {len(inputs)}")
 
 
-def _expand(slots: Sequence[Slot], count: int) -> list[Slot] | None:
+def expand_slots(slots: Sequence[Slot], count: int) -> list[Slot] | None:
     """One slot for each operand, the variadic slot repeated; None when the number does not fit."""
     if not any(slot.variadic for slot in slots):
         return list(slots) if len(slots) == count else None
@@ -252,7 +262,7 @@ def _codes(bound: Bound) -> dict[str, OperandCode]:
 
 def _output_slots(schema: Schema, count: int) -> list[Slot]:
     """One slot for each of ``count`` outputs."""
-    return _expand(schema.outputs, count) or list(schema.outputs)[:count]
+    return expand_slots(schema.outputs, count) or list(schema.outputs)[:count]
 
 
 def level_of(bound: Bound, *, ranks: bool = True) -> int:

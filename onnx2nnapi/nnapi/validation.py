@@ -16,7 +16,7 @@ import numpy as np
 from onnx2nnapi.errors import InvalidModelError
 from onnx2nnapi.nnapi.codes import OPERAND_SINCE, OperandCode
 from onnx2nnapi.nnapi.model import Lifetime, Model, Operand, Operation, Subgraph
-from onnx2nnapi.nnapi.rules import Argument, RuleError, UnknownValue, bind, level_of, output_types
+from onnx2nnapi.nnapi.rules import Argument, Bound, RuleError, UnknownValue, bind, expand_slots, level_of, output_types
 from onnx2nnapi.nnapi.schema import SCHEMAS
 from onnx2nnapi.nnapi.shapes import agree
 from onnx2nnapi.nnapi.types import OperandType
@@ -232,7 +232,7 @@ class _Seen:
         if operand.lifetime is Lifetime.SUBGRAPH:
             return -1, operand.subgraph
         if operand.lifetime is Lifetime.NO_VALUE:
-            return None
+            return None, operand.type.code
         if operand.lifetime is not Lifetime.CONSTANT:
             return number
         code = operand.type.code
@@ -245,6 +245,7 @@ class _Seen:
 
 _READ_BY_RULES = (OperandCode.TENSOR_INT32, OperandCode.TENSOR_BOOL8)  # dimensions, paddings …; others are only data
 _SMALL = 32  # elements
+_COUNTED_BY_READERS = (Lifetime.CONSTANT, Lifetime.NO_VALUE)  # Android drops those that nobody needs
 
 
 class _Validator:
@@ -281,7 +282,8 @@ class _Validator:
                 _check_value(operand)
             except RuleError as error:
                 raise InvalidModelError(str(error), where=self._operand(index)) from None
-            level = max(level, needed)
+            if operand.lifetime not in _COUNTED_BY_READERS:
+                level = max(level, needed)
             self.keys.append(seen.value(operand, number))
         self._check_interface(graph.inputs, Lifetime.INPUT)
         self._check_interface(graph.outputs, Lifetime.OUTPUT)
@@ -358,6 +360,7 @@ class _Validator:
         arguments = [self._argument(index) for index in operation.inputs]
         declared = [self.types[index] for index in operation.outputs]
         bound = bind(schema, arguments, declared)
+        self._check_omitted(operation, bound)
         level = level_of(bound)
         if not all(argument is None or argument.type.is_specified for argument in arguments):
             return level, ()
@@ -371,6 +374,26 @@ class _Validator:
             self._compare(index, promised, type_)
             self.seen.type(type_)
         return level, computed
+
+    def _check_omitted(self, operation: Operation, bound: Bound) -> None:
+        """An operand without value has the element type that it would have with one."""
+        operands = [self.graph.operands[index] for index in operation.inputs]
+        omitted = {
+            slot.name: (slot, operand.type.code)
+            for slot, operand in zip(expand_slots(bound.slots, len(operands)) or (), operands, strict=True)
+            if operand.lifetime is Lifetime.NO_VALUE
+        }
+        for name, (slot, code) in omitted.items():
+            if slot.code not in (None, code):
+                raise RuleError(f"operand {name!r} is omitted, but {code.name}; it must be {slot.code.name}")
+        for row in (bound.row, *bound.schema.types):
+            if all(
+                code == (omitted[name][1] if name in omitted else bound.row.codes.get(name))
+                for name, code in row.codes.items()
+            ):
+                return
+        text = ", ".join(f"{name!r}: {code.name}" for name, (_, code) in omitted.items() if name in bound.row.codes)
+        raise RuleError(f"the element types of the omitted operands ({text}) do not go with those of the others")
 
     def _argument(self, index: int) -> Argument | None:
         operand = self.graph.operands[index]
