@@ -66,10 +66,15 @@ def run_graph(graph: Graph, feeds: Mapping[str, Array], outer: Mapping[str, Arra
     values.update((name, value.const.numpy()) for name, value in graph.values.items() if value.const is not None)
     for op in graph.ops:
         arrays = [None if name is None else values[name] for name in op.inputs]
-        if op.kind in _CONTROL:
-            results: Sequence[Array | None] = _CONTROL[op.kind](op, arrays, values)
-        else:
-            results = evaluate_op(graph, op, arrays)
+        try:
+            if op.kind in _CONTROL:
+                results: Sequence[Array | None] = _CONTROL[op.kind](op, arrays, values)
+            else:
+                results = evaluate_op(graph, op, arrays)
+        except InvalidModelError as error:
+            if error.where is not None:
+                raise
+            raise InvalidModelError(error.message, where=op.origin, hint=error.hint) from error.__cause__
         made = zip(op.outputs, results, strict=False)
         values.update((name, array) for name, array in made if name is not None and array is not None)
     return [values[name] for name in graph.outputs]
@@ -217,6 +222,21 @@ def _constant_of_shape(attrs: Attrs, shape: Array) -> Array:
     return np.full([int(dim) for dim in shape], fill.reshape(-1)[0], fill.dtype)
 
 
+def _pad(attrs: Attrs, x: Array, pads: Array, value: Array | None = None, axes: Array | None = None) -> Array:
+    """Negative pads crop, before the others pad (onnxruntime does so too; onnx.reference refuses them)."""
+    mode = str(attrs.get("mode", "constant"))
+    along = range(x.ndim) if axes is None else axes.tolist()
+    around = np.zeros((x.ndim, 2), np.int64)
+    for at, axis in enumerate(along):
+        around[axis] = pads[at], pads[at + len(along)]
+    crop = tuple(
+        slice(max(-before, 0), size - max(-after, 0))
+        for size, (before, after) in zip(x.shape, around.tolist(), strict=True)
+    )
+    keywords = {"constant_values": 0 if value is None else value.reshape(())} if mode == "constant" else {}
+    return np.pad(x[crop], np.maximum(around, 0), mode=mode, **keywords)  # type: ignore[call-overload, no-any-return]
+
+
 def _elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda attrs, *arrays: function(*arrays)
 
@@ -235,6 +255,7 @@ _CHEAP: dict[str, Callable[..., Any]] = {
     "Less": _elementwise(np.less),
     "Mul": _elementwise(np.multiply),
     "Not": _elementwise(np.logical_not),
+    "Pad": _pad,
     "ReduceProd": lambda attrs, x, axes=None: _by_axes(np.prod, attrs, x, axes),
     "Reshape": _reshape,
     "Shape": _shape,

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from onnx import TensorProto, TypeProto
+from onnx import TensorProto
 
 from onnx2nnapi.frontend.node_types import infer_types
 from onnx2nnapi.frontend.operators import newest
-from onnx2nnapi.frontend.types import partial_type, sizes
+from onnx2nnapi.frontend.types import Type, elem_code, sizes, tensor
 from onnx2nnapi.ir.graph import Op
 
 __all__ = ["contributed_types"]
 
-Types = Sequence["TypeProto | None"]
-Rule = Callable[[Op, Types], "list[TypeProto | None]"]
+Types = Sequence["Type | None"]
+Rule = Callable[[Op, Types], "list[Type | None]"]
 
 
-def contributed_types(op: Op, types: Types) -> list[TypeProto | None]:
+def contributed_types(op: Op, types: Types) -> list[Type | None]:
     """Types of the outputs of an operator without a schema, None where they are unknown.
 
     Args:
@@ -29,14 +29,14 @@ def contributed_types(op: Op, types: Types) -> list[TypeProto | None]:
     return [*known, *[None] * len(op.outputs)][: len(op.outputs)]
 
 
-def _same(op: Op, types: Types) -> list[TypeProto | None]:
+def _same(op: Op, types: Types) -> list[Type | None]:
     return [types[0]]
 
 
 def _like(kind: str, *positions: int, dtype: int = 0) -> Rule:
     """The shape that operator ``kind`` gives the inputs at ``positions``, with the element type of input ``dtype``."""
 
-    def rule(op: Op, types: Types) -> list[TypeProto | None]:
+    def rule(op: Op, types: Types) -> list[Type | None]:
         operator = newest("", kind)
         if operator is None or op.attrs.get("channels_last"):
             return []
@@ -44,11 +44,11 @@ def _like(kind: str, *positions: int, dtype: int = 0) -> Rule:
         while taken and taken[-1] is None:
             taken.pop()
         attrs = {name: value for name, value in op.attrs.items() if name in operator.attribute_types}
-        floats = [None if type_ is None else partial_type(TensorProto.FLOAT, sizes(type_)) for type_ in taken]
+        floats = [None if type_ is None else tensor(TensorProto.FLOAT, sizes(type_)) for type_ in taken]
         names = tuple(None if type_ is None else f"i{at}" for at, type_ in enumerate(taken))
         plain = Op(kind, names, op.outputs[:1], {**operator.defaults, **attrs}, op.origins)
-        found = infer_types(plain, operator, floats, [None] * len(taken))[0]
-        return [partial_type(_elem(types, dtype), sizes(found))]
+        found = infer_types(plain, operator, floats)[0]
+        return [tensor(_elem(types, dtype), sizes(found))]
 
     return rule
 
@@ -56,13 +56,13 @@ def _like(kind: str, *positions: int, dtype: int = 0) -> Rule:
 def _elem(types: Types, index: int) -> int:
     """Element type of an input; float where it is omitted."""
     type_ = types[index] if index < len(types) else None
-    return TensorProto.FLOAT if type_ is None else int(type_.tensor_type.elem_type)
+    return TensorProto.FLOAT if type_ is None else elem_code(type_)
 
 
 def _matmul(like: int = 0) -> Rule:
     """A matrix product, transposed as ``transA`` and ``transB`` say, with the element type of input ``like``."""
 
-    def rule(op: Op, types: Types) -> list[TypeProto | None]:
+    def rule(op: Op, types: Types) -> list[Type | None]:
         a, b = sizes(types[0]), sizes(types[1]) if len(types) > 1 else None
         batches = op.attrs.get("transBatchA") or op.attrs.get("transBatchB")
         if a is None or b is None or len(a) < 2 or len(b) < 2 or batches:
@@ -73,13 +73,13 @@ def _matmul(like: int = 0) -> Rule:
         operator = newest("", "MatMul")
         if operator is None:
             return []
-        flat = [partial_type(elem, a), partial_type(elem, b)]
-        return infer_types(Op("MatMul", ("a", "b"), op.outputs[:1], {}, op.origins), operator, flat, [None, None])
+        flat = [tensor(elem, a), tensor(elem, b)]
+        return infer_types(Op("MatMul", ("a", "b"), op.outputs[:1], {}, op.origins), operator, flat)
 
     return rule
 
 
-def _concat(op: Op, types: Types) -> list[TypeProto | None]:
+def _concat(op: Op, types: Types) -> list[Type | None]:
     """QLinearConcat: scale and zero point of the result, then value, scale and zero point of each part."""
     operator = newest("", "Concat")
     parts = types[2::3]
@@ -87,21 +87,21 @@ def _concat(op: Op, types: Types) -> list[TypeProto | None]:
         return []
     names = tuple(f"i{at}" for at in range(len(parts)))
     plain = Op("Concat", names, op.outputs[:1], {"axis": op.attrs.get("axis", 0)}, op.origins)
-    return infer_types(plain, operator, parts, [None] * len(parts))
+    return infer_types(plain, operator, parts)
 
 
-def _quantize(op: Op, types: Types) -> list[TypeProto | None]:
+def _quantize(op: Op, types: Types) -> list[Type | None]:
     zero_point = types[2] if len(types) > 2 else None
-    elem = TensorProto.UINT8 if zero_point is None else zero_point.tensor_type.elem_type
-    return [partial_type(elem, sizes(types[0]))]
+    elem = TensorProto.UINT8 if zero_point is None else elem_code(zero_point)
+    return [tensor(elem, sizes(types[0]))]
 
 
-def _dequantize(op: Op, types: Types) -> list[TypeProto | None]:
+def _dequantize(op: Op, types: Types) -> list[Type | None]:
     scale = types[1] if len(types) > 1 else None
-    return [] if scale is None else [partial_type(scale.tensor_type.elem_type, sizes(types[0]))]
+    return [] if scale is None else [tensor(elem_code(scale), sizes(types[0]))]
 
 
-def _attention(op: Op, types: Types) -> list[TypeProto | None]:
+def _attention(op: Op, types: Types) -> list[Type | None]:
     """Attention: [batch, sequence, inputs] and weights [inputs, 3 · hidden] (or the sizes that the node gives)."""
     shape, weights = sizes(types[0]), sizes(types[1]) if len(types) > 1 else None
     if shape is None or len(shape) != 3 or types[0] is None:
@@ -109,17 +109,17 @@ def _attention(op: Op, types: Types) -> list[TypeProto | None]:
     given = op.attrs.get("qkv_hidden_sizes")
     whole = weights[-1] if weights else None
     hidden = given[2] if given else None if whole is None else whole // 3
-    return [partial_type(types[0].tensor_type.elem_type, (*shape[:2], hidden))]
+    return [tensor(elem_code(types[0]), (*shape[:2], hidden))]
 
 
-def _embedding(op: Op, types: Types) -> list[TypeProto | None]:
+def _embedding(op: Op, types: Types) -> list[Type | None]:
     """EmbedLayerNormalization: ids [batch, sequence], word embeddings [words, hidden]."""
     ids, table = sizes(types[0]), sizes(types[2]) if len(types) > 2 else None
     if ids is None or table is None or types[2] is None:
         return []
-    elem = types[2].tensor_type.elem_type
-    whole = partial_type(elem, (*ids, table[-1]))
-    return [whole, partial_type(TensorProto.INT32, ids[:1]), whole]
+    elem = elem_code(types[2])
+    whole = tensor(elem, (*ids, table[-1]))
+    return [whole, tensor(TensorProto.INT32, ids[:1]), whole]
 
 
 _ORT = "com.microsoft::"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from onnx import GraphProto, TensorProto, TypeProto
+from onnx import GraphProto, TensorProto
 
 from onnx2nnapi.errors import InvalidModelError, Origin, UnsupportedOp
 from onnx2nnapi.frontend.order import check_names, reads
-from onnx2nnapi.frontend.types import ShapeError, common_type, partial_type, sizes, static_type
+from onnx2nnapi.frontend.types import ShapeError, Type, common_type, elem_code, sizes, tensor
 from onnx2nnapi.ir.graph import Graph, Op, Value
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["take_in"]
 
-Types = list["TypeProto | None"]
+Types = list["Type | None"]
 
 
 def take_in(sweep: Sweep, op: Op, scope: Scope) -> None:
@@ -36,7 +36,7 @@ def take_in(sweep: Sweep, op: Op, scope: Scope) -> None:
 
 
 def _body(
-    sweep: Sweep, proto: GraphProto, scope: Scope, inputs: Sequence[TypeProto | None], origin: Origin
+    sweep: Sweep, proto: GraphProto, scope: Scope, inputs: Sequence[Type | None], origin: Origin
 ) -> tuple[Graph, Types]:
     """A body as a Graph of its own, and the types of its outputs."""
     if len(inputs) != len(proto.input):
@@ -48,9 +48,8 @@ def _body(
     child, inner = sweep.child(graph), scope.inside()
     for entry, type_ in zip(proto.input, inputs, strict=True):
         name = inner.names[entry.name] = child.fresh(entry.name)
-        value = graph.add_value(child.define(Value(name, static_type(type_, name))))
-        if value.type is None and type_ is not None:
-            child.partial[name] = type_
+        graph.add_value(child.define(Value(name)))
+        child.set_type(name, type_)
         graph.inputs.append(name)
     child.take_initializers(proto, inner)
     for node in proto.node:
@@ -115,7 +114,7 @@ def _loop(sweep: Sweep, op: Op, scope: Scope) -> None:
             f"its body has {len(proto.output)} outputs for {len(carried)} carried values and {len(op.outputs)} outputs",
             where=op.origin,
         )
-    head: Types = [partial_type(TensorProto.INT64, ()), partial_type(TensorProto.BOOL, ())]
+    head: Types = [tensor(TensorProto.INT64, ()), tensor(TensorProto.BOOL, ())]
     graph, carried, types = _settled(sweep, proto, scope, head, carried, [], op.origin)
     op.attrs["body"] = graph
     trips = sweep.array(op.inputs[0] if op.inputs else None)
@@ -156,7 +155,7 @@ def _scan(sweep: Sweep, op: Op, scope: Scope) -> None:
             raise InvalidModelError(f"an input that it scans has no axis {axis}", where=op.origin)
         lengths.append(dims[axis])
         at = axis % len(dims)
-        slices.append(partial_type(type_.tensor_type.elem_type, dims[:at] + dims[at + 1 :]))
+        slices.append(tensor(elem_code(type_), dims[:at] + dims[at + 1 :]))
     graph, carried, results = _settled(sweep, proto, scope, [], types[:states], slices, op.origin)
     op.attrs["body"] = graph
     out_axes = op.attrs.get("scan_output_axes") or (0,) * (len(results) - states)
@@ -170,7 +169,7 @@ def _settled(
     scope: Scope,
     head: Types,
     carried: Types,
-    tail: Sequence[TypeProto | None],
+    tail: Sequence[Type | None],
     origin: Origin,
 ) -> tuple[Graph, Types, Types]:
     """The body, with types of the carried values that hold on every trip."""
@@ -179,19 +178,15 @@ def _settled(
         offset = len(types) - len(proto.output) + (1 if head else 0)
         after = types[offset : offset + len(carried)]
         stable = [common_type(a, b) for a, b in zip(carried, after, strict=True)]
-        if [_text(type_) for type_ in stable] == [_text(type_) for type_ in carried]:
+        if stable == carried:
             break
         carried = stable
     return graph, carried, types
 
 
-def _text(type_: TypeProto | None) -> object:
-    return None if type_ is None else (type_.tensor_type.elem_type, sizes(type_))
-
-
-def _with_axis(type_: TypeProto | None, axis: int, size: int | None) -> TypeProto | None:
+def _with_axis(type_: Type | None, axis: int, size: int | None) -> Type | None:
     dims = sizes(type_)
     if type_ is None or dims is None:
-        return type_ if type_ is None else partial_type(type_.tensor_type.elem_type, None)
+        return None if type_ is None else tensor(elem_code(type_), None)
     at = axis % (len(dims) + 1)
-    return partial_type(type_.tensor_type.elem_type, (*dims[:at], size, *dims[at:]))
+    return tensor(elem_code(type_), (*dims[:at], size, *dims[at:]))

@@ -11,6 +11,7 @@ import numpy as np
 from onnx2nnapi.errors import InvalidModelError, Onnx2NnapiError
 from onnx2nnapi.evaluate import evaluate
 from onnx2nnapi.frontend.operators import default_opset, newest
+from onnx2nnapi.frontend.types import Type
 from onnx2nnapi.ir.graph import Op, Value
 from onnx2nnapi.ir.types import Array, LazyArray, Shape, TensorType
 
@@ -20,12 +21,14 @@ SMALL = 1 << 18  # bytes up to which a constant is computed at once
 _RANDOM = frozenset(
     ["Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"]
 )
+# Of these onnx.reference gets some forms wrong; over constants they are computed once they are NNAPI operations.
+_UNTRUSTED = frozenset(["AveragePool", "ConvTranspose", "LRN", "LpPool", "MaxPool"])
 # A dequantized constant is how a model says that it is quantized: later passes want to see it.
-_KEPT = _RANDOM | {"DequantizeLinear"}
+_KEPT = _RANDOM | _UNTRUSTED | {"DequantizeLinear"}
 _BY_TYPE = frozenset({"EyeLike", "Shape", "Size"})  # they read nothing but the type of their input
 
 
-def fold(op: Op, values: Sequence[Value | None], types: Sequence[TensorType | None]) -> list[LazyArray] | None:
+def fold(op: Op, values: Sequence[Value | None], types: Sequence[Type | None]) -> list[LazyArray] | None:
     """What an operation without subgraphs computes, where all that it reads is known; else None.
 
     Args:
@@ -48,10 +51,10 @@ def fold(op: Op, values: Sequence[Value | None], types: Sequence[TensorType | No
     else:
         return None
     opset = _opset_of(op.kind)
-    if read <= SMALL and all(type_ is None or type_.nbytes <= SMALL for type_ in types):
+    known = [type_ for type_ in types if isinstance(type_, TensorType)]
+    if read <= SMALL and all(type_.nbytes <= SMALL for type_ in known):
         arrays = _evaluate(op, opset, [None if item is None else item.numpy() for item in inputs])
         return [LazyArray.of(np.asarray(array)) for array in arrays]
-    known = [type_ for type_ in types if type_ is not None]
     if len(known) < len(types):
         return None
     return [_noted(op, opset, inputs, at, type_) for at, type_ in enumerate(known)]

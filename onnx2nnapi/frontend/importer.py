@@ -15,7 +15,7 @@ from onnx2nnapi.frontend.load import LoadedModel, load_model
 from onnx2nnapi.frontend.operators import default_opset, newest
 from onnx2nnapi.frontend.order import check_names, needed_nodes, origin_of, reads, sort_nodes
 from onnx2nnapi.frontend.scope import Scope
-from onnx2nnapi.frontend.types import ShapeError, static_type
+from onnx2nnapi.frontend.types import ShapeError, as_proto, known_type
 from onnx2nnapi.ir.garbage import collector_off
 from onnx2nnapi.ir.graph import Graph, Interface, Op, Port, Provenance, Value
 from onnx2nnapi.ir.types import LazyArray, TensorType
@@ -119,7 +119,7 @@ class _Import:
         found = sweep.type_of(name)
         if found is None:
             raise InvalidModelError("its type cannot be inferred", where=f"cut input {name!r}")
-        return ValueInfoProto(name=name, type=found)
+        return ValueInfoProto(name=name, type=as_proto(found))
 
     def _shapes(self, inputs: Sequence[str], *, unknown_ok: bool = False) -> Mapping[str, Sequence[int]]:
         shapes = dict(self.options.shapes)
@@ -250,11 +250,11 @@ class _Import:
     def _check_declared(self, name: str, type_: TensorType) -> None:
         """Refuse an output that the model itself declares otherwise."""
         entry = self.outputs.get(name)
-        stated = None if entry is None else static_type(entry.type, name)
-        if stated is None or stated == type_:
+        stated = None if entry is None else known_type(entry.type, f"output {name!r}")
+        if not isinstance(stated, TensorType) or stated == type_:
             return
         where = next((origin_of(node) for node in self.nodes if name in node.output), f"output {name!r}")
-        declared = all(static_type(item.type, item.name) is not None for item in self.inputs.values())
+        declared = all(isinstance(known_type(item.type, item.name), TensorType) for item in self.inputs.values())
         if stated.dtype != type_.dtype or declared:
             raise InvalidModelError(f"output {name!r} is declared as {stated}, but is {type_}", where=where)
 

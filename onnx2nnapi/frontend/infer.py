@@ -18,7 +18,7 @@ from onnx2nnapi.frontend import control
 from onnx2nnapi.frontend.checks import check_node
 from onnx2nnapi.frontend.contrib import contributed_types
 from onnx2nnapi.frontend.fold import SMALL, fold
-from onnx2nnapi.frontend.node_types import infer_types
+from onnx2nnapi.frontend.node_types import Memory, infer_types
 from onnx2nnapi.frontend.normalize import normalize
 from onnx2nnapi.frontend.operators import (
     Operator,
@@ -31,7 +31,7 @@ from onnx2nnapi.frontend.operators import (
 from onnx2nnapi.frontend.order import reads, sort_nodes
 from onnx2nnapi.frontend.scope import Scope
 from onnx2nnapi.frontend.tensors import TensorReader, numpy_dtype
-from onnx2nnapi.frontend.types import completed, static_type, type_proto
+from onnx2nnapi.frontend.types import Type, completed, elem_code
 from onnx2nnapi.ir.graph import Graph, Op, Provenance, Value
 from onnx2nnapi.ir.types import Array, LazyArray, Shape, TensorType
 
@@ -70,6 +70,7 @@ class Sweep:
         self.ops: list[Op] = []
         self.known: dict[str, Value] = dict(graph.values)
         self.partial: dict[str, TypeProto] = {}
+        self.memory: Memory = {} if outer is None else outer.memory
         self.declared: dict[str, TypeProto] = {}
         self.reserved: set[str] = set()
         self._local: dict[str, str] = {}  # constants of enclosing graphs, copied here
@@ -104,15 +105,21 @@ class Sweep:
             sweep = sweep.outer
         raise KeyError(name)
 
-    def type_of(self, name: str) -> TypeProto | None:
+    def type_of(self, name: str) -> Type | None:
         """What is known of a value's type."""
         sweep: Sweep | None = self
         while sweep is not None:
             if name in sweep.known:
-                type_ = sweep.known[name].type
-                return sweep.partial.get(name) if type_ is None else type_proto(type_)
+                return sweep.known[name].type or sweep.partial.get(name)
             sweep = sweep.outer
         return None
+
+    def set_type(self, name: str, type_: Type | None) -> None:
+        """Note what is known of a value's type."""
+        if isinstance(type_, TensorType):
+            self.known[name].type = type_
+        elif type_ is not None:
+            self.partial[name] = type_
 
     def constant(self, stem: str, value: Any, dtype: Any) -> str:
         """A new constant; its name."""
@@ -125,10 +132,10 @@ class Sweep:
 
     def dtype(self, name: str) -> np.dtype[Any]:
         """The element type of a value, known even where the shape is not."""
-        partial = self.type_of(name)
-        if partial is None or not partial.tensor_type.elem_type:
+        type_ = self.type_of(name)
+        if type_ is None or isinstance(type_, TensorType) or not elem_code(type_):
             return self.find(name).known.dtype
-        return numpy_dtype(partial.tensor_type.elem_type, f"tensor {name!r}")
+        return numpy_dtype(elem_code(type_), f"tensor {name!r}")
 
     def array(self, name: str | None) -> Array | None:
         """The value of a small constant, else None."""
@@ -345,8 +352,8 @@ class Sweep:
             constants = [None if value is None else value.const for value in values]
             operator.check_types(op.inputs, static, op.origin)
             check_node(op, static, constants)
-            types = infer_types(op, operator, given, constants)
-            results = fold(op, values, [static_type(type_, op.outputs[0] or "") for type_ in types])
+            types = infer_types(op, operator, given, constants, self.memory)
+            results = fold(op, values, types)
             if results is not None:
                 for name, result in zip(op.outputs, results, strict=True):
                     if name is not None:
@@ -354,7 +361,7 @@ class Sweep:
                 return
         self.keep(op, types)
 
-    def keep(self, op: Op, types: Sequence[TypeProto | None]) -> None:
+    def keep(self, op: Op, types: Sequence[Type | None]) -> None:
         """Keep an operation whose outputs have ``types``, as far as these are known."""
         for name in op.inputs:
             self.use(name)
@@ -377,16 +384,11 @@ class Sweep:
             self.use(name)
             self.graph.outputs.append(name)
 
-    def _define_output(self, name: str, inferred: TypeProto | None, op: Op) -> None:
-        known = completed(inferred, self.declared.get(name), op.origin, name)
-        static = static_type(known, name)
-        value = self.known.get(name)  # there already when a body takes an operation's place
-        if value is None:
-            value = self.define(Value(name, static, holds=Provenance(name)))
-        elif value.type is None:
-            value.type = static
-        if static is None and known is not None:
-            self.partial[name] = known
+    def _define_output(self, name: str, inferred: Type | None, op: Op) -> None:
+        if name not in self.known:  # it is there already when a body takes an operation's place
+            self.define(Value(name, holds=Provenance(name)))
+        if self.known[name].type is None:
+            self.set_type(name, completed(inferred, self.declared.get(name), op.origin, name))
         self.use(name)
 
     def _literal(self, op: Op) -> None:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 import onnx
-from onnx import TypeProto, shape_inference
+from onnx import shape_inference
 
 from onnx2nnapi.evaluate import node_proto
 from onnx2nnapi.frontend.operators import Operator, default_opset
-from onnx2nnapi.frontend.types import ShapeError, spelled
+from onnx2nnapi.frontend.types import ShapeError, Type, as_proto, known_type, spelled
 from onnx2nnapi.ir.graph import Op
-from onnx2nnapi.ir.types import LazyArray
+from onnx2nnapi.ir.types import Array, LazyArray, TensorType
 
-__all__ = ["infer_types"]
+__all__ = ["Memory", "infer_types"]
+
+Memory = dict[Hashable, "list[Type | None]"]
 
 _DATA = 1 << 12  # elements up to which inference is given an integer constant
 _FLOAT_DATA = frozenset({"Resize"})  # operators whose shape depends on floating-point constants
@@ -32,8 +34,12 @@ _FAULTS = (
 
 
 def infer_types(
-    op: Op, operator: Operator, types: Sequence[TypeProto | None], constants: Sequence[LazyArray | None]
-) -> list[TypeProto | None]:
+    op: Op,
+    operator: Operator,
+    types: Sequence[Type | None],
+    constants: Sequence[LazyArray | None] = (),
+    memory: Memory | None = None,
+) -> list[Type | None]:
     """Types of an operation's outputs, None where nothing is known.
 
     Args:
@@ -41,30 +47,58 @@ def infer_types(
         operator: that form.
         types: of its inputs, None where one is omitted or unknown.
         constants: its constant inputs.
+        memory: answers to equal questions; layers repeat.
 
     Raises:
         ShapeError: the operator doesn't take these types.
     """
-    names = [None if name is None else f"i{at}" for at, name in enumerate(op.inputs)]
-    given, data = {}, {}
-    for name, type_, const in zip(names, types, constants, strict=True):
-        if name is None:
-            continue
-        if type_ is None:
-            return [None] * len(op.outputs)
-        given[name] = type_
-        if const is not None and const.size <= _DATA and (const.dtype.kind in "iu" or op.kind in _FLOAT_DATA):
-            data[name] = onnx.numpy_helper.from_array(np.ascontiguousarray(const.numpy()).reshape(const.shape))
+    if any(name is not None and type_ is None for name, type_ in zip(op.inputs, types, strict=True)):
+        return [None] * len(op.outputs)
+    data = {
+        at: const.numpy()
+        for at, const in enumerate(constants)
+        if const is not None and const.size <= _DATA and (const.dtype.kind in "iu" or op.kind in _FLOAT_DATA)
+    }
+    key = None if memory is None else _key(op, types, data)
+    if memory is None or key is None:
+        return _infer(op, operator, types, data)
+    if key not in memory:
+        memory[key] = _infer(op, operator, types, data)
+    return memory[key]
+
+
+def _key(op: Op, types: Sequence[Type | None], data: dict[int, Array]) -> Hashable:
+    """Everything that inference looks at; None where a part of it cannot be compared."""
+    if not all(type_ is None or isinstance(type_, TensorType) for type_ in types):
+        return None
+    if any(isinstance(value, LazyArray) for value in op.attrs.values()):
+        return None
+    values = tuple((at, array.tobytes()) for at, array in data.items())
+    try:
+        key = (op.kind, len(op.outputs), tuple(types), tuple(op.attrs.items()), values)
+        hash(key)
+    except TypeError:  # an attribute that is a TypeProto
+        return None
+    return key
+
+
+def _infer(op: Op, operator: Operator, types: Sequence[Type | None], data: dict[int, Array]) -> list[Type | None]:
+    names = [None if type_ is None else f"i{at}" for at, type_ in enumerate(types)]
     results = [f"o{at}" for at in range(len(op.outputs))]
     node = node_proto(op.kind, op.attrs, names, results)
+    given = {name: as_proto(type_) for name, type_ in zip(names, types, strict=True) if name and type_ is not None}
+    tensors = {
+        f"i{at}": onnx.numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape))
+        for at, array in data.items()
+    }
     try:
         found = shape_inference.infer_node_outputs(
-            operator.schema, node, given, data, opset_imports=_newest_imports(node.domain)
+            operator.schema, node, given, tensors, opset_imports=_newest_imports(node.domain)
         )
     except _FAULTS as error:
-        shown = ", ".join("omitted" if name is None else spelled(given.get(name)) for name in names)
+        shown = ", ".join("omitted" if name is None else spelled(t) for name, t in zip(names, types, strict=True))
         raise ShapeError(f"{_reason(error)} (its inputs are {shown})", where=op.origin) from None
-    return [found.get(name) for name in results]
+    return [known_type(found.get(name), str(op.origin)) for name in results]
 
 
 @functools.lru_cache(maxsize=16)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto, defs
 
@@ -67,7 +68,7 @@ class Operator:
             if parameter is None:
                 continue
             label, type_str, homogeneous, _ = parameter
-            spelled = type_name(elem_type(type_.dtype))
+            spelled = type_name(type_.dtype)
             if spelled not in self.allowed.get(type_str, (type_str,)):
                 raise InvalidModelError(f"its input {label!r} ({name!r}) is {spelled}", where=origin)
             if homogeneous:
@@ -80,9 +81,9 @@ class Operator:
 
 
 @functools.lru_cache(maxsize=64)
-def type_name(code: int) -> str:
-    """``TensorProto.DataType`` as type strings spell it: tensor(float)."""
-    return f"tensor({TensorProto.DataType.Name(code).lower()})"
+def type_name(dtype: np.dtype[Any]) -> str:
+    """An element type as type strings spell it: tensor(float)."""
+    return f"tensor({TensorProto.DataType.Name(elem_type(dtype)).lower()})"
 
 
 def default_opset() -> int:

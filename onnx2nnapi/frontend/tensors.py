@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import pathlib
@@ -27,20 +28,29 @@ _PACKED = {
 _FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
 
 
+@functools.lru_cache(maxsize=64)
+def _dtypes(code: int) -> np.dtype[Any] | None:
+    try:
+        return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(code))
+    except KeyError:
+        return None
+
+
 def numpy_dtype(code: int, where: str) -> np.dtype[Any]:
     """The numpy (or ml_dtypes) type of ``TensorProto.DataType`` ``code``; strings are objects.
 
     Raises:
         InvalidModelError: ONNX has no such type. UnsupportedForm: numpy has none.
     """
+    found = _dtypes(code)
+    if found is not None:
+        return found
     if code == TensorProto.UNDEFINED or code not in TensorProto.DataType.values():
         raise InvalidModelError(f"it has no element type that ONNX knows ({code})", where=where)
-    try:
-        return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(code))
-    except KeyError:
-        raise UnsupportedForm(f"elements of type {TensorProto.DataType.Name(code)}", where=where) from None
+    raise UnsupportedForm(f"elements of type {TensorProto.DataType.Name(code)}", where=where)
 
 
+@functools.lru_cache(maxsize=64)
 def elem_type(dtype: np.dtype[Any]) -> int:
     """``TensorProto.DataType`` of a numpy type."""
     return int(onnx.helper.np_dtype_to_tensor_dtype(dtype))

@@ -1,17 +1,19 @@
-"""Element types and shapes as onnx spells them, of which a part may be unknown, beside the IR's own."""
+"""What is known of a value's type: all of it, a TensorType; a part, as a TypeProto, the way onnx spells it."""
 
 from __future__ import annotations
 
 import functools
 
-import onnx
-from onnx import TypeProto
+from onnx import TensorProto, TypeProto
 
 from onnx2nnapi.errors import InvalidModelError, Origin
 from onnx2nnapi.frontend.tensors import elem_type, numpy_dtype
 from onnx2nnapi.ir.types import TensorType
 
-__all__ = ["ShapeError", "common_type", "completed", "partial_type", "sizes", "spelled", "static_type", "type_proto"]
+__all__ = ["ShapeError", "Type", "as_proto", "common_type", "completed", "elem_code", "known_type", "sizes", "tensor"]
+
+Type = TensorType | TypeProto
+Sizes = tuple[int | None, ...]
 
 
 class ShapeError(InvalidModelError):
@@ -19,8 +21,7 @@ class ShapeError(InvalidModelError):
 
 
 @functools.lru_cache(maxsize=4096)
-def type_proto(type_: TensorType) -> TypeProto:
-    """A tensor type as a TypeProto; shared, so never to be changed."""
+def _proto_of(type_: TensorType) -> TypeProto:
     proto = TypeProto()
     proto.tensor_type.elem_type = elem_type(type_.dtype)
     proto.tensor_type.shape.SetInParent()
@@ -29,47 +30,42 @@ def type_proto(type_: TensorType) -> TypeProto:
     return proto
 
 
-def static_type(proto: TypeProto | None, name: str) -> TensorType | None:
-    """The type that a TypeProto states in full, else None."""
-    if proto is None or not proto.HasField("tensor_type") or not proto.tensor_type.HasField("shape"):
+def as_proto(type_: Type) -> TypeProto:
+    """A type as a TypeProto; it may be shared, so is never to be changed."""
+    return _proto_of(type_) if isinstance(type_, TensorType) else type_
+
+
+def known_type(proto: TypeProto | None, where: str) -> Type | None:
+    """What a TypeProto states: a TensorType where it states all, None where it states nothing."""
+    if proto is None or proto.WhichOneof("value") is None:
         return None
-    tensor = proto.tensor_type
-    if not tensor.elem_type or not all(dim.HasField("dim_value") and dim.dim_value >= 0 for dim in tensor.shape.dim):
+    if proto.WhichOneof("value") != "tensor_type":
+        return proto
+    shape = sizes(proto)
+    if shape is None or None in shape or not proto.tensor_type.elem_type:
+        return proto
+    return TensorType(numpy_dtype(proto.tensor_type.elem_type, where), shape)  # type: ignore[arg-type]
+
+
+def sizes(type_: Type | None) -> Sizes | None:
+    """The sizes of a tensor, None where one is unknown; None where the rank is, or it is no tensor."""
+    if type_ is None or isinstance(type_, TensorType):
+        return None if type_ is None else type_.shape
+    if not type_.HasField("tensor_type") or not type_.tensor_type.HasField("shape"):
         return None
-    shape = tuple(dim.dim_value for dim in tensor.shape.dim)
-    return TensorType(numpy_dtype(tensor.elem_type, f"tensor {name!r}"), shape)
+    dims = type_.tensor_type.shape.dim
+    return tuple(dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None for dim in dims)
 
 
-def completed(inferred: TypeProto | None, declared: TypeProto | None, origin: Origin, name: str) -> TypeProto | None:
-    """What was inferred, completed by what the model states."""
-    if inferred is None or not inferred.WhichOneof("value"):
-        return declared
-    if declared is None or not (inferred.HasField("tensor_type") and declared.HasField("tensor_type")):
-        return inferred
-    ours, theirs = inferred.tensor_type, declared.tensor_type
-    if ours.elem_type and theirs.elem_type and ours.elem_type != theirs.elem_type:
-        names = onnx.TensorProto.DataType
-        raise InvalidModelError(
-            f"it computes {names.Name(ours.elem_type)} elements, the model states {names.Name(theirs.elem_type)} for"
-            f" {name!r}",
-            where=origin,
-        )
-    if not ours.HasField("shape"):
-        return declared
-    if not theirs.HasField("shape") or len(ours.shape.dim) != len(theirs.shape.dim):
-        return inferred
-    if all(dim.HasField("dim_value") for dim in ours.shape.dim):
-        return inferred
-    both = TypeProto()
-    both.CopyFrom(inferred)
-    for mine, other in zip(both.tensor_type.shape.dim, theirs.shape.dim, strict=True):
-        if not mine.HasField("dim_value") and other.HasField("dim_value"):
-            mine.dim_value = other.dim_value
-    return both
+def elem_code(type_: Type) -> int:
+    """``TensorProto.DataType`` of a tensor's elements, 0 where it is unknown."""
+    return elem_type(type_.dtype) if isinstance(type_, TensorType) else int(type_.tensor_type.elem_type)
 
 
-def partial_type(code: int, shape: tuple[int | None, ...] | None) -> TypeProto:
-    """A tensor type of which sizes (None) or the rank (None for the shape) are unknown."""
+def tensor(code: int, shape: Sizes | None) -> Type:
+    """The type of tensors with elements ``code`` and these sizes, as far as they are known."""
+    if code and shape is not None and None not in shape:
+        return TensorType(numpy_dtype(code, "a tensor"), shape)  # type: ignore[arg-type]
     proto = TypeProto()
     proto.tensor_type.elem_type = code
     if shape is not None:
@@ -79,30 +75,50 @@ def partial_type(code: int, shape: tuple[int | None, ...] | None) -> TypeProto:
     return proto
 
 
-def sizes(proto: TypeProto | None) -> tuple[int | None, ...] | None:
-    """The sizes that a tensor type states, None where one is unknown; None where the rank is."""
-    if proto is None or not proto.HasField("tensor_type") or not proto.tensor_type.HasField("shape"):
-        return None
-    return tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in proto.tensor_type.shape.dim)
+def completed(inferred: Type | None, declared: TypeProto | None, origin: Origin, name: str) -> Type | None:
+    """What was inferred, completed by what the model states.
+
+    Raises:
+        InvalidModelError: the model states another element type.
+    """
+    if declared is None or declared.WhichOneof("value") is None:
+        return inferred
+    if inferred is None:
+        return known_type(declared, f"tensor {name!r}")
+    ours, theirs = elem_code(inferred), int(declared.tensor_type.elem_type)
+    if ours and theirs and ours != theirs:
+        names = TensorProto.DataType
+        raise InvalidModelError(
+            f"it computes {names.Name(ours)} elements, the model states {names.Name(theirs)} for {name!r}", where=origin
+        )
+    if isinstance(inferred, TensorType) or not inferred.HasField("tensor_type"):
+        return inferred
+    mine, stated = sizes(inferred), sizes(declared)
+    if mine is not None and stated is not None and len(mine) == len(stated):
+        stated = tuple(b if a is None else a for a, b in zip(mine, stated, strict=True))
+    elif mine is not None:
+        stated = mine
+    return tensor(ours or theirs, stated)
 
 
-def spelled(proto: TypeProto | None) -> str:
-    """A type for messages: float32[1, ?, 3]."""
-    if proto is None or not proto.HasField("tensor_type"):
-        return "of unknown type"
-    dims, code = sizes(proto), proto.tensor_type.elem_type
-    name = numpy_dtype(code, "a tensor").name if code else "?"
-    return (
-        f"{name}[{'of unknown rank' if dims is None else ', '.join('?' if dim is None else str(dim) for dim in dims)}]"
-    )
-
-
-def common_type(first: TypeProto | None, second: TypeProto | None) -> TypeProto | None:
+def common_type(first: Type | None, second: Type | None) -> Type | None:
     """What two types, of which a value has either, agree on."""
-    if first is None or second is None or first.tensor_type.elem_type != second.tensor_type.elem_type:
+    if first is None or second is None or elem_code(first) != elem_code(second) or not elem_code(first):
         return None
     ours, theirs = sizes(first), sizes(second)
     if ours is None or theirs is None or len(ours) != len(theirs):
-        return partial_type(first.tensor_type.elem_type, None)
-    dims = tuple(a if a == b else None for a, b in zip(ours, theirs, strict=True))
-    return partial_type(first.tensor_type.elem_type, dims)
+        return tensor(elem_code(first), None)
+    return tensor(elem_code(first), tuple(a if a == b else None for a, b in zip(ours, theirs, strict=True)))
+
+
+def spelled(type_: Type | None) -> str:
+    """A type for messages: float32[1, ?, 3]."""
+    if type_ is None or isinstance(type_, TensorType):
+        return "of unknown type" if type_ is None else str(type_)
+    if not type_.HasField("tensor_type"):
+        return str(type_.WhichOneof("value"))
+    code, dims = elem_code(type_), sizes(type_)
+    name = numpy_dtype(code, "a tensor").name if code else "?"
+    if dims is None:
+        return f"{name} of unknown rank"
+    return f"{name}[{', '.join('?' if dim is None else str(dim) for dim in dims)}]"
