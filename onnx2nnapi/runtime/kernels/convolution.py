@@ -191,18 +191,22 @@ def _bands(out: Array) -> Iterator[tuple[slice, slice]]:
 def _convolve(sliding: Sliding, weights: Weights, finish: Finish, out: Array) -> None:
     call, x = sliding.call, sliding.image
     depth, units = weights.matrix.shape
-    if sliding.is_pointwise and out.flags.c_contiguous:
-        rows = centred(
+    contiguous = out.flags.c_contiguous
+    if sliding.is_pointwise:
+        view = centred(
             x, call["input"], None if x.dtype == np.float32 else call.scratch("centred", x.shape, np.float32)
         )
-        multiply_rows(call, rows.reshape(-1, depth), weights, finish, out.reshape(-1, units))
-        return
-    view = sliding.windows(sliding.bordered())
-    direct = out.dtype == weights.sum_dtype and out.flags.c_contiguous
+        if contiguous and view.flags.c_contiguous:
+            multiply_rows(call, view.reshape(-1, depth), weights, finish, out.reshape(-1, units))
+            return
+    else:
+        view = sliding.windows(sliding.bordered())
+    direct = contiguous and out.dtype == weights.sum_dtype
     for images, lines in _bands(out):
-        part, windows = out[images, lines], view[images, lines]
-        rows = call.scratch("windows", windows.shape, np.float32)
-        np.copyto(rows, windows)
+        part, rows = out[images, lines], view[images, lines]
+        if not rows.flags.c_contiguous:
+            windows, rows = rows, call.scratch("windows", rows.shape, np.float32)
+            np.copyto(rows, windows)
         sums = part if direct else call.scratch("sums", part.shape, weights.sum_dtype)
         multiply(rows.reshape(-1, depth), weights, sums.reshape(-1, units))
         finish(call, sums, part)
