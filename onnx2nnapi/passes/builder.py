@@ -163,12 +163,13 @@ class Builder:
         quants = [quant] if quant is None or isinstance(quant, Quantization) else list(quant)
         try:
             bound = bind_values(schema, tensors, kept, dtype)
-            late = schema.code in _LATE
-            level = 1 if late else level_of(bound)
             declared = [
                 None if dtype is None and q is None else _declared(bound, dtype, q, i) for i, q in enumerate(quants)
             ]
-            types = output_types(bound, declared)
+            late = schema.code in _LATE
+            level = 1 if late else level_of(bound)  # first, since sizes are computed from ranks and values that pass
+            bound.outputs = types = output_types(bound, declared)
+            level = level if late else level_of(bound)  # again, with what rules say of the outputs
         except RuleError as error:
             self.unsupported(f"{kind} refuses it: {error}")
         except UnknownValue as error:
