@@ -279,7 +279,7 @@ class Sweep:
         scope.read = frozenset([*results, *(name for node in nodes for name in reads(node))])
         self.run(nodes, scope)
         for result, output in zip(results, outputs, strict=False):
-            if output is not None and output not in self.known:
+            if output is not None and scope.names.get(result) != output:
                 source = self.resolve(result, scope, origin)
                 if source is None:
                     raise InvalidModelError(f"the function's output {result!r} is an omitted input", where=origin)

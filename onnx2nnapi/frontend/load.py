@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import pathlib
 from dataclasses import dataclass
@@ -11,12 +12,14 @@ from google.protobuf.message import DecodeError
 from onnx import FunctionProto, ModelProto
 
 from onnx2nnapi.errors import InvalidModelError, UnsupportedError
+from onnx2nnapi.frontend.embedded import without_weights
 from onnx2nnapi.frontend.operators import OLDEST_OPSET, default_opset
 from onnx2nnapi.frontend.tensors import TensorReader
+from onnx2nnapi.ir.sources import DataFile
 
-__all__ = ["LoadedModel", "ModelLike", "load_model"]
+__all__ = ["LoadedModel", "load_model"]
 
-ModelLike = "str | os.PathLike[str] | bytes | bytearray | memoryview | ModelProto"
+_LARGE_FILE = 1 << 24  # bytes from which a model's weights are not read with it
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,7 @@ def load_model(
         UnsupportedError: its opset is older than 7.
     """
     folder = None if base_dir is None else pathlib.Path(base_dir)
+    file: DataFile | None = None
     if isinstance(model, ModelProto):
         proto, label, own = model, "the model", False
     elif isinstance(model, (bytes, bytearray, memoryview)):
@@ -61,17 +65,27 @@ def load_model(
     elif isinstance(model, (str, os.PathLike)):
         path = pathlib.Path(model)
         label, own = f"model {os.fspath(model)!r}", True
-        try:
-            data = path.read_bytes()
-        except (OSError, ValueError) as error:
-            raise InvalidModelError(
-                f"cannot be read: {getattr(error, 'strerror', None) or error}", where=label
-            ) from None
-        proto = _parse(data, label)
+        proto, file = _read(path, label)
         folder = path.parent if folder is None else folder
     else:
         raise InvalidModelError(f"a model is a path, bytes or a ModelProto, not {type(model).__name__}")
-    return LoadedModel(proto, TensorReader(folder, keep=own), _opset(proto, label), _functions(proto, label), label)
+    reader = TensorReader(folder, keep=own, model_file=file)
+    return LoadedModel(proto, reader, _opset(proto, label), _functions(proto, label), label)
+
+
+def _read(path: pathlib.Path, label: str) -> tuple[ModelProto, DataFile | None]:
+    """A model from its file; of a large file the weights stay there, and its state is told."""
+    try:
+        if path.stat().st_size >= _LARGE_FILE:
+            state = DataFile.open(path)
+            with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+                light = without_weights(mapped)
+            if light is not None:
+                return _parse(light, label), state
+        return _parse(path.read_bytes(), label), None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InvalidModelError(f"cannot be read: {reason}", where=label) from None
 
 
 def _parse(data: bytes, label: str) -> ModelProto:

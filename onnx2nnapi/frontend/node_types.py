@@ -21,6 +21,7 @@ Memory = dict[Hashable, "list[Type | None]"]
 
 _DATA = 1 << 12  # elements up to which inference is given an integer constant
 _FLOAT_DATA = frozenset({"Resize"})  # operators whose shape depends on floating-point constants
+_UNCHANGED = frozenset({"GroupNormalization", "MeanVarianceNormalization"})  # onnx has no inference for them
 # What onnx raises for types that don't fit, and what its inference functions do where they trip over them.
 _FAULTS = (
     shape_inference.InferenceError,
@@ -54,6 +55,8 @@ def infer_types(
     """
     if any(name is not None and type_ is None for name, type_ in zip(op.inputs, types, strict=True)):
         return [None] * len(op.outputs)
+    if op.kind in _UNCHANGED:
+        return [types[0]]
     data = {
         at: const.numpy()
         for at, const in enumerate(constants)

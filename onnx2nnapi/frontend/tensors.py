@@ -14,6 +14,7 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from onnx2nnapi.errors import InvalidModelError, UnsupportedForm
+from onnx2nnapi.frontend.embedded import EMBEDDED
 from onnx2nnapi.ir.sources import DataFile, FileSource
 from onnx2nnapi.ir.types import Array, LazyArray, Shape
 
@@ -78,10 +79,12 @@ class TensorReader:
     Attributes:
         folder: of the model; external data is looked for there and nowhere else. None: there is no folder.
         keep: whether the protos stay as they are (read from a file); else constants copy what they need.
+        model_file: the model's own file, where weights were left in it.
     """
 
     folder: pathlib.Path | None
     keep: bool = True
+    model_file: DataFile | None = None
     _files: dict[str, DataFile] = field(default_factory=dict)
 
     def constant(self, tensor: TensorProto, where: str) -> LazyArray:
@@ -154,6 +157,8 @@ class TensorReader:
         )
 
     def _file(self, location: str, where: str) -> DataFile:
+        if location == EMBEDDED and self.model_file is not None:
+            return self.model_file
         if location in self._files:
             return self._files[location]
         if self.folder is None:

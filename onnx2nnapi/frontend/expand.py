@@ -1,0 +1,78 @@
+"""expand: an operator that no rule converts becomes the operators of its body, as onnx defines it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onnx import FunctionProto
+
+from onnx2nnapi.errors import InvalidModelError
+from onnx2nnapi.evaluate import node_proto
+from onnx2nnapi.frontend.infer import Sweep
+from onnx2nnapi.frontend.operators import default_opset, newest
+from onnx2nnapi.frontend.tensors import TensorReader
+from onnx2nnapi.frontend.types import ShapeError, as_proto
+from onnx2nnapi.ir.graph import Graph, Op
+
+__all__ = ["expand"]
+
+
+def expand(graph: Graph, op: Op) -> bool:
+    """Replace an operation by its operator's function body.
+
+    Args:
+        graph: in the ONNX dialect; what the body's nodes compute from constants becomes constant.
+        op: an operation of it, in its newest form.
+
+    Returns:
+        False, with nothing changed, where onnx defines no body for the operator in this form.
+
+    Raises:
+        InvalidModelError: the body doesn't fit what the operation reads.
+    """
+    function = _body(graph, op)
+    if function is None:
+        return False
+    attributes = {entry.name: entry for entry in node_proto(op.kind, op.attrs, (), ()).attribute}
+    sweep = Sweep(graph, TensorReader(None), {})
+    try:
+        sweep.call(function, attributes, op.inputs, op.outputs, op.origin)
+    except ShapeError as error:
+        raise InvalidModelError(error.message, where=error.where, hint=error.hint) from None
+    for name in op.outputs:
+        if name is not None:
+            sweep.use(name)
+    for part in sweep.ops:
+        part.origins = op.origins
+    graph.replace(op, sweep.ops)
+    return True
+
+
+def _body(graph: Graph, op: Op) -> FunctionProto | None:
+    """The function that defines an operation, for the types that it reads where it depends on them."""
+    domain, _, op_type = op.kind.rpartition("::")
+    operator = newest(domain, op_type)
+    if operator is None:
+        return None
+    schema: Any = operator.schema  # onnx's stubs don't know its functions
+    if schema.has_function:
+        versions = schema.function_opset_versions
+        body = FunctionProto()
+        body.ParseFromString(schema.get_function_with_opset_version(max(versions)))
+        return body
+    if not schema.has_context_dependent_function:
+        return None
+    types = []
+    for name in op.inputs:
+        known = None if name is None else graph[name].type
+        if name is not None and known is None:
+            return None
+        types.append(b"" if known is None else as_proto(known).SerializeToString())
+    node = node_proto(op.kind, op.attrs, op.inputs, op.outputs)
+    versions = [v for v in schema.context_dependent_function_opset_versions if v <= default_opset()]
+    data = schema.get_context_dependent_function_with_opset_version(max(versions), node.SerializeToString(), types)
+    if not data:
+        return None
+    body = FunctionProto()
+    body.ParseFromString(data)
+    return body
