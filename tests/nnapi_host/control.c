@@ -249,6 +249,12 @@ EXPORT void host_clear_log(void) {
     pthread_mutex_unlock(&host.lock);
 }
 
+EXPORT void host_clear_violations(void) {
+    free(violation_text);
+    violation_text = NULL;
+    violation_length = 0;
+}
+
 EXPORT void *host_hardware_buffer(uint64_t size, int blob) {
     HardwareBuffer *buffer = calloc(1, sizeof *buffer);
     if (!buffer) return NULL;

@@ -18,7 +18,8 @@ def host_library(level: int = 8, *, driver: bool = False) -> HostLibrary:
     if compiler() is None:
         pytest.skip("there is no C compiler to build tests/nnapi_host with")
     if (level, driver) not in _hosts:
-        _hosts[level, driver] = HostLibrary(build(level, driver=driver))
+        sanitize = bool(os.environ.get("NNAPI_HOST_SANITIZE"))
+        _hosts[level, driver] = HostLibrary(build(level, driver=driver, sanitize=sanitize))
     host = _hosts[level, driver]
     host.reset()
     host.compute = interpret
