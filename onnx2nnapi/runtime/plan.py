@@ -19,7 +19,7 @@ from onnx2nnapi.nnapi.model import Operation, Subgraph
 from onnx2nnapi.nnapi.schema import Role, Slot
 from onnx2nnapi.nnapi.types import OperandType
 from onnx2nnapi.runtime.binding import operand_value, translated
-from onnx2nnapi.runtime.kernels import Border, Call, Kernel
+from onnx2nnapi.runtime.kernels import Border, Call, Kernel, may_overwrite
 
 __all__ = ["Plan", "Traced", "Values"]
 
@@ -116,6 +116,7 @@ class Plan:
         self._buffers = _Buffers(trace, self._outputs)
         self._steps = [step for traced in trace if (step := self._prepare(traced)) is not None]
         self._unsteady = any(not traced.steady for traced in trace)
+        self._constant_outputs = {index: self._fixed[index] for index in self._outputs if index in self._fixed}
 
     # -- building ----------------------------------------------------------------------------------------------------
 
@@ -187,10 +188,24 @@ class Plan:
             if index in self._outputs:
                 step.fresh.append((position, type_.shape, dtype))
             else:
-                self._fixed[index] = out[position] = self._buffers.take(index, type_.shape, dtype)
+                places = self._overwritten(traced, type_)
+                self._fixed[index] = out[position] = self._buffers.take(index, type_.shape, dtype, places)
         step.call.out = tuple(out)
         if len(out) == 1 and not step.fresh:
             step.out = out[0]
+
+    def _overwritten(self, traced: Traced, type_: OperandType) -> list[int]:
+        """The operands that die here and whose memory may become that of a result."""
+        if np.dtype(type_.dtype).kind != "f":
+            return []
+        names = may_overwrite(traced.operation.code)
+        operands = dict(zip(traced.names, traced.operation.inputs, strict=True))
+        return [
+            operands[name]
+            for name in names
+            if name in operands and traced.call.types[name].shape == type_.shape
+            if self._buffers.dies(operands[name], traced)
+        ]
 
     # -- running -----------------------------------------------------------------------------------------------------
 
@@ -201,7 +216,7 @@ class Plan:
             Onnx2NnapiError: an operation cannot run on these values.
         """
         graph = self.runner.graph
-        values = dict(self._fixed)
+        values = dict(self._fixed) if self._unsteady else dict(self._constant_outputs)
         values.update(zip(graph.inputs, inputs, strict=True))
         types = dict(self._types) if self._unsteady else self._types
         owned: set[int] = set()
@@ -289,11 +304,22 @@ class _Buffers:
         self._free_borders: dict[tuple[Any, ...], list[Array]] = {}
         self._border_keys: dict[int, tuple[Any, ...]] = {}
 
-    def take(self, index: int, shape: Shape, dtype: np.dtype[Any]) -> Array:
-        """An array for a value, perhaps within a border."""
+    def take(self, index: int, shape: Shape, dtype: np.dtype[Any], overwritten: Sequence[int] = ()) -> Array:
+        """An array for a value, perhaps within a border, or in the place of an operand that is read for the last time.
+
+        Args:
+            index: of the value.
+            shape: of the array.
+            dtype: of the array.
+            overwritten: dying operands of this shape and type whose places will do.
+        """
         border = self._border(index)
         if border is not None:
             return self._take_bordered(index, border, shape, dtype)
+        for operand in overwritten:
+            if operand in self._blocks:
+                block = self._blocks[index] = self._blocks.pop(operand)
+                return block[: int(np.prod(shape, dtype=np.int64)) * dtype.itemsize].view(dtype).reshape(shape)
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         position = bisect.bisect_left(self._free, size, key=lambda item: item[0])
         if position < len(self._free):
@@ -304,6 +330,10 @@ class _Buffers:
             block = raw[start : start + size]
         self._blocks[index] = block
         return block[:size].view(dtype).reshape(shape)
+
+    def dies(self, index: int, traced: Traced) -> bool:
+        """Whether no operation after ``traced`` reads a value."""
+        return index in self._dying.get(traced, ())
 
     def _border(self, index: int) -> Border | None:
         """The border that all readers of a value want."""

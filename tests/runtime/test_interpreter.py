@@ -9,9 +9,11 @@ import pytest
 
 from onnx2nnapi.errors import FeedError, InternalError, InvalidModelError
 from onnx2nnapi.nnapi import Model
-from onnx2nnapi.nnapi.codes import OperationCode
+from onnx2nnapi.nnapi.codes import OperandCode, OperationCode
+from onnx2nnapi.nnapi.schema import SCHEMAS, Role
+from onnx2nnapi.nnapi.types import OperandType
 from onnx2nnapi.runtime import Interpreter
-from onnx2nnapi.runtime.kernels import KERNELS, Border, _kernels
+from onnx2nnapi.runtime.kernels import KERNELS, Border, Call, _kernels, may_overwrite
 
 
 class Net:
@@ -112,19 +114,19 @@ def test_results_belong_to_the_caller():
     np.testing.assert_allclose(results[-1][0], expected_diamond(x)[0], rtol=1e-6)
 
 
-def test_a_chain_needs_two_buffers():
+@pytest.mark.parametrize(("operation", "buffers"), [("NEG", 1), ("MAXIMUM", 2)])
+def test_a_chain_needs_one_buffer_in_place_and_two_else(operation, buffers):
     net = Net()
     value = net.input([1000])
     for _ in range(20):
-        value = net.op("NEG", [value], [1000])
+        value = net.op(operation, [value] if operation == "NEG" else [value, value], [1000])
     net.op("ABS", [value], [1000], output=True)
     interpreter = Interpreter(net.model())
     x = np.arange(1000, dtype=np.float32)
     np.testing.assert_array_equal(twice(interpreter, [x])[0], x)
     runner = interpreter._runners[id(interpreter.model.main)]
     (recipe,) = runner._recipes.values()
-    buffers = {step.out.ctypes.data for step in recipe.idle[0]._steps if step.out is not None}
-    assert len(buffers) == 2
+    assert len({step.out.ctypes.data for step in recipe.idle[0]._steps if step.out is not None}) == buffers
 
 
 def test_outputs_that_are_views_or_inputs_of_others():
@@ -446,3 +448,44 @@ def test_plans_compute_what_the_first_run_does(shared, file):
             array = None if value is None else np.asarray(value, np.float64).astype(operand.dtype)
             inputs.append(None if array is None else array.reshape(operand.shape))
         twice(Interpreter(model), inputs)
+
+
+# -- in place ----------------------------------------------------------------------------------------------------------
+
+OVERWRITING = [code for code in KERNELS if may_overwrite(code)]
+
+
+@pytest.mark.parametrize("code", OVERWRITING, ids=lambda code: code.name)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_a_kernel_may_be_given_its_operand_as_its_buffer(code, dtype):
+    types = [row for row in SCHEMAS[code].types if any(kind.dtype == dtype for kind in row.codes.values())]
+    names = [slot.name for slot in SCHEMAS[code].forms[0].slots if slot.role is Role.TENSOR]
+    if not types:
+        pytest.skip("it does not take this type")
+    operand = OperandType(OperandCode.TENSOR_FLOAT32 if dtype == np.float32 else OperandCode.TENSOR_FLOAT16, (3, 40))
+    generator = np.random.default_rng(0)
+
+    def compute(target):
+        arrays = {name: (generator.standard_normal((3, 40)) * 4).astype(dtype) for name in names}
+        expected = KERNELS[code](Call(dict.fromkeys(names, operand), (operand,)), **arrays)
+        out = np.empty_like(expected) if target is None else arrays[target]
+        with np.errstate(all="ignore"):
+            result = KERNELS[code](Call(dict.fromkeys(names, operand), (operand,), (out,)), **arrays)
+        return expected, result
+
+    with np.errstate(all="ignore"):
+        for target in (None, *may_overwrite(code)):
+            expected, result = compute(target)
+            np.testing.assert_array_equal(result, expected)
+
+
+def test_a_chain_works_in_one_place_unless_somebody_else_reads():
+    net = Net()
+    x = net.input([64])
+    y = net.op("TANH", [x], [64])
+    z = net.op("MUL", [y, y, net.const(0)], [64])
+    w = net.op("ADD", [z, y, net.const(0)], [64])
+    net.op("SUB", [w, z, net.const(0)], [64], output=True)
+    x = np.linspace(-2, 2, 64, dtype=np.float32)
+    expected = (np.tanh(x) ** 2 + np.tanh(x)) - np.tanh(x) ** 2
+    np.testing.assert_allclose(twice(Interpreter(net.model()), [x])[0], expected, atol=1e-6)

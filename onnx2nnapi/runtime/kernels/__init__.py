@@ -21,7 +21,7 @@ from onnx2nnapi.ir.types import Array
 from onnx2nnapi.nnapi.codes import OperationCode
 from onnx2nnapi.nnapi.types import OperandType
 
-__all__ = ["KERNELS", "Border", "Call", "Kernel", "kernel"]
+__all__ = ["KERNELS", "Border", "Call", "Kernel", "kernel", "may_overwrite"]
 
 T = TypeVar("T")
 Kernel = Callable[..., "Array | tuple[Array | None, ...]"]
@@ -123,10 +123,14 @@ class Call:
 
 
 _kernels: dict[OperationCode, Kernel] = {}
+_in_place: dict[OperationCode, tuple[str, ...]] = {}
 
 
-def kernel(*names: str) -> Callable[[Kernel], Kernel]:
-    """Register a function as the kernel of the named operations."""
+def kernel(*names: str, in_place: tuple[str, ...] = ()) -> Callable[[Kernel], Kernel]:
+    """Register a function as the kernel of the named operations.
+
+    ``in_place`` names operands of the output's type and shape whose own memory may be the buffer of a float result.
+    """
 
     def add(function: Kernel) -> Kernel:
         for name in names:
@@ -134,6 +138,7 @@ def kernel(*names: str) -> Callable[[Kernel], Kernel]:
             if code in _kernels:
                 raise KeyError(f"{name} has two kernels")
             _kernels[code] = function
+            _in_place[code] = in_place
         return function
 
     return add
@@ -161,6 +166,11 @@ class _Kernels(Mapping[OperationCode, Kernel]):
 
     def __len__(self) -> int:
         return len(self._all())
+
+
+def may_overwrite(code: OperationCode) -> tuple[str, ...]:
+    """The operands of an operation that its kernel lets the plan overwrite with the result."""
+    return _in_place.get(code, ())
 
 
 KERNELS: Mapping[OperationCode, Kernel] = _Kernels()

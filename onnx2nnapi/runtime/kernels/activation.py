@@ -23,7 +23,7 @@ from onnx2nnapi.runtime.kernels.arithmetic import (
 
 
 def _register_clamp(code: FuseCode) -> None:
-    @kernel(code.name)
+    @kernel(code.name, in_place=("input",))
     def clamp(call: Call, input: Array) -> Array:
         if call["input"].is_quantized:
             low, high = code_range(call["input"], code)
@@ -42,7 +42,7 @@ for _code in (FuseCode.RELU, FuseCode.RELU1, FuseCode.RELU6):
 
 
 def _register_function(name: str, function: Callable[..., Array]) -> None:
-    @kernel(name)
+    @kernel(name, in_place=("input",))
     def unary(call: Call, input: Array) -> Array:
         if call["input"].is_quantized:
             table = call.once("table", lambda: _table(function, call["input"], call.output))
@@ -92,7 +92,7 @@ def elu(call: Call, input: Array, alpha: float = 1.0) -> Array:
     return store(curve, call.output, call.target)
 
 
-@kernel("SOFTMAX")
+@kernel("SOFTMAX", in_place=("input",))
 def softmax(call: Call, input: Array, beta: float = 1.0, axis: int = -1) -> Array:
     """exp(βx) over its sum along a dimension."""
     quantized = call["input"].is_quantized

@@ -97,7 +97,7 @@ _QUANTIZED: dict[str, Callable[[Call, int], Codes]] = {
 
 
 def _register_arithmetic(name: str, function: Function) -> None:
-    @kernel(name)
+    @kernel(name, in_place=("input1", "input2"))
     def arithmetic(call: Call, input1: Array, input2: Array, fuse_code: int = 0) -> Array:
         if call["input1"].is_quantized:
             return of_code_pairs(call, _QUANTIZED[name](call, fuse_code), input1, input2)
@@ -240,7 +240,7 @@ def select(call: Call, condition: Array, input1: Array, input2: Array) -> Array:
 
 
 def _register_unary(name: str, function: Function) -> None:
-    @kernel(name)
+    @kernel(name, in_place=("input",))
     def unary(call: Call, input: Array) -> Array:
         if call["input"].is_quantized:
             table = call.once("table", lambda: _quantized_by_float32(function, call["input"], call.output))
