@@ -191,7 +191,8 @@ class _Body:
 
     def _no_value(self, bound: Bound, slot: Slot) -> int:
         code = slot.code or bound.row.codes.get(slot.name) or next(iter(bound.row.codes.values()))
-        type_ = OperandType(code, (0,) if code.is_tensor else ())
+        scale = 1.0 if "QUANT" in code.name else 0.0  # NNAPI wants a scale of every quantized operand, omitted or not
+        type_ = OperandType(code, (0,) if code.is_tensor else (), scale)
         key = ("no value", type_)
         if key not in self._constants:
             self._constants[key] = self._add(Operand(type_, Lifetime.NO_VALUE))

@@ -97,5 +97,6 @@ def _attribute(slot: Slot, item: Any, rows: Sequence[TypeRow]) -> Argument:
     if slot.role is Role.ARRAY:
         array = np.asarray(item, dtype=(slot.code or OperandCode.TENSOR_INT32).dtype)
         return Argument(OperandType(slot.code or OperandCode.TENSOR_INT32, array.shape), array)
-    code = slot.code or next((row.codes[slot.name] for row in rows if slot.name in row.codes), OperandCode.FLOAT32)
+    tied = (row.codes[slot.name] for row in rows if slot.name in row.codes)
+    code = next(tied, OperandCode.FLOAT32) if slot.code is None else slot.code
     return Argument(OperandType(code), np.asarray([item]).astype(code.dtype))
