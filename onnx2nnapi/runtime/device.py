@@ -156,6 +156,11 @@ class NnapiExecutor:
         if wanted and (self.devices is None or len(self.devices) != 1):
             raise DeviceError(f"{', '.join(wanted)} needs one device", hint="name it: --device NAME")
 
+    @property
+    def mode(self) -> Mode:
+        """How it runs."""
+        return self._options.mode
+
     # -- making ---------------------------------------------------------------------------------------------------
 
     def _compile(self, options: CompileOptions) -> tuple[BuiltModel, Compilation]:
@@ -233,14 +238,8 @@ class NnapiExecutor:
             with self._lock:  # a burst runs one execution at a time
                 done = execution.compute()
         if done and self._options.measure:
-            self.durations = self._durations(execution)
+            self.durations = execution.durations()
         return done
-
-    def _durations(self, execution: Execution) -> dict[DurationCode, int | None]:
-        codes = [DurationCode.DURATION_ON_HARDWARE, DurationCode.DURATION_IN_DRIVER]
-        if self._options.mode == "fenced":
-            codes += [DurationCode.FENCED_DURATION_ON_HARDWARE, DurationCode.FENCED_DURATION_IN_DRIVER]
-        return {code: execution.duration(code) for code in codes}
 
     def _execution(self, *, reusable: bool = False) -> Execution:
         if self.compilation.closed:

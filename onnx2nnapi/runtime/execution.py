@@ -221,3 +221,10 @@ class Execution(Handle):
         value = ctypes.c_uint64()
         self._library.call("ANeuralNetworksExecution_getDuration", self.pointer, int(code), ctypes.byref(value))
         return None if value.value == _NO_DURATION else value.value
+
+    def durations(self) -> dict[DurationCode, int | None]:
+        """All that NNAPI measures of the latest computation in this mode."""
+        codes = [DurationCode.DURATION_ON_HARDWARE, DurationCode.DURATION_IN_DRIVER]
+        if self._options.mode == "fenced":
+            codes += [DurationCode.FENCED_DURATION_ON_HARDWARE, DurationCode.FENCED_DURATION_IN_DRIVER]
+        return {code: self.duration(code) for code in codes}

@@ -89,6 +89,7 @@ def measure(
     warmup: int = 1,
     min_seconds: float = 0.0,
     max_seconds: float = math.inf,
+    after: Callable[[], object] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Measurement:
     """Time ``run``: one first, ``warmup`` more that are not counted, then the counted ones.
@@ -99,6 +100,7 @@ def measure(
         warmup: how many are not, after the first.
         min_seconds: go on beyond ``runs`` until the counted ones took as long.
         max_seconds: stop when the counted ones took as long, also before ``runs``; one is always counted.
+        after: called after each counted run, outside of what is timed.
         clock: seconds.
 
     Raises:
@@ -122,6 +124,8 @@ def measure(
     while not steady or ((len(steady) < runs or total < min_seconds) and total < max_seconds):
         steady.append(timed())
         total += steady[-1]
+        if after is not None:
+            after()
     return Measurement(first, Statistics.of(warm) if warm else None, Statistics.of(steady), _throttling(steady))
 
 
