@@ -47,9 +47,10 @@ def _unary(
     max_rank: int | None = 4,
     rules: tuple[Rule, ...] = (),
 ) -> Schema:
+    since = min(level for _, level in rows)
     return Schema(
         OperationCode[name],
-        min(level for _, level in rows),
+        since,
         (Form("", (tensor("input"),)),),
         (tensor("output"),),
         type_rows("input output", *rows),
@@ -58,7 +59,7 @@ def _unary(
         rules=rules,
         quantization={"output": quantization},
         layout=Elementwise(),
-        zero_sized_since=3,
+        zero_sized_since=max(3, since),
         doc=doc,
     )
 
@@ -113,7 +114,6 @@ register(
         type_rows("input alpha output", *_scaled_rows(("F32", 4), ("F16", 4))),
         shape_of("input"),
         layout=Elementwise(),
-        zero_sized_since=4,
         doc="max(0, x) + min(0, alpha · (exp(x) - 1)).",
     ),
     Schema(
