@@ -187,7 +187,7 @@ def bind(schema: Schema, inputs: Sequence[Argument | None], outputs: Sequence[Op
                 counts.add(len(slots))
                 continue
             bound = Bound(schema, form, slots, *_named(expanded, inputs), tuple(outputs))
-            problem = _misfit(bound, expanded, inputs) or _pick_row(bound)
+            problem = _misfit(bound, expanded, inputs) or _output_misfit(bound) or _pick_row(bound)
             if problem is None:
                 return bound
             reason = reason or problem
@@ -229,6 +229,20 @@ def _misfit(bound: Bound, slots: Sequence[Slot], inputs: Sequence[Argument | Non
             return f"operand {slot.name!r} is {code.name}, it must be a {'tensor' if not code.is_tensor else 'scalar'}"
         if slot.constant and argument.value is None:
             return f"operand {slot.name!r} must be constant"
+    return None
+
+
+def _output_misfit(bound: Bound) -> str | None:
+    outputs, slots = bound.outputs, bound.schema.outputs
+    if not outputs or any(slot.variadic for slot in slots):
+        return None
+    least = sum(not slot.omittable for slot in slots)
+    if not least <= len(outputs) <= len(slots):
+        counts = f"{least} to {len(slots)}" if least < len(slots) else str(least)
+        return f"{bound.schema.name} has {counts} outputs, not {len(outputs)}"
+    for slot, type_ in zip(slots, outputs, strict=False):
+        if slot.code is not None and type_ is not None and type_.code != slot.code:
+            return f"output {slot.name!r} is {type_.code.name}, it must be {slot.code.name}"
     return None
 
 

@@ -42,9 +42,9 @@ def validate(model: Model) -> int:
     if model.subgraphs:
         level = SUBMODELS_SINCE
     seen = _Seen()
-    for position, graph in enumerate(model.graphs):
-        prefix = f"sub-model {position - 1}, " if position else ""
-        level = max(level, _Validator(model, graph, prefix, seen).level())
+    for position, graph in enumerate(model.subgraphs):  # first: what is wrong in them is told in their own terms
+        level = max(level, _Validator(model, graph, f"sub-model {position}, ", seen).level())
+    level = max(level, _Validator(model, model.main, "", seen).level())
     return level
 
 
