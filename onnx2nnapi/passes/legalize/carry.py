@@ -7,6 +7,7 @@ halves, x = high · 65536 + low, each of which float32 holds exactly.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -18,10 +19,11 @@ from onnx2nnapi.passes.builder import Builder
 from onnx2nnapi.passes.element_types import BYTES
 from onnx2nnapi.passes.legalize.shapes import binary
 
-__all__ = ["carried", "takes", "to_bool"]
+__all__ = ["carried", "from_bool", "takes", "to_bool"]
 
 EXACT_IN_FLOAT32 = 2**24
 _HALF = 65536
+_LARGE = 1024  # elements
 
 
 def takes(b: Builder, kind: str, x: Value, name: str = "input") -> bool:
@@ -39,7 +41,7 @@ def carried(b: Builder, kind: str, x: Value, move: Callable[[Value], Value], nam
     if takes(b, kind, x, name) or dtype.kind not in "bi" or (dtype.itemsize == 1 and dtype.kind == "i"):
         return move(x)
     if dtype.kind == "b":
-        return to_bool(b, move(b.emit("CAST", x, dtype=np.uint8, quant=BYTES)))
+        return to_bool(b, move(from_bool(b, x, np.dtype(np.uint8))))
     if b.interval(x).within(EXACT_IN_FLOAT32):
         return b.emit("CAST", move(b.emit("CAST", x, dtype=np.float32)), dtype=np.int32)
     b.needs_level(4, f"{kind} of int32 whose values are not known to be within 2^24")
@@ -48,6 +50,14 @@ def carried(b: Builder, kind: str, x: Value, move: Callable[[Value], Value], nam
     low = binary(b, "SUB", x, binary(b, "MUL", high, half))
     halves = [b.emit("CAST", move(b.emit("CAST", part, dtype=np.float32)), dtype=np.int32) for part in (high, low)]
     return binary(b, "ADD", binary(b, "MUL", halves[0], half), halves[1])
+
+
+def from_bool(b: Builder, x: Value, dtype: np.dtype[Any]) -> Value:
+    """1 where x is true, else 0: SELECT between constants as large as x, so large ones as bytes."""
+    if x.known.size > _LARGE and dtype.itemsize > 1:
+        return b.emit("CAST", from_bool(b, x, np.dtype(np.uint8)), dtype=dtype)
+    quant = BYTES if dtype.itemsize == 1 else None
+    return b.emit("SELECT", x, *(b.const(np.full(x.shape, value, dtype), quant=quant) for value in (1, 0)))
 
 
 def to_bool(b: Builder, x: Value) -> Value:

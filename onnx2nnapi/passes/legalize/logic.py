@@ -10,7 +10,7 @@ from onnx2nnapi.ir.graph import Op, Value
 from onnx2nnapi.passes.builder import Builder
 from onnx2nnapi.passes.element_types import BYTES, nnapi_type
 from onnx2nnapi.passes.legalize import legalizes
-from onnx2nnapi.passes.legalize.carry import to_bool
+from onnx2nnapi.passes.legalize.carry import from_bool, to_bool
 from onnx2nnapi.passes.legalize.shapes import binary, broadcast_to, unary
 
 _COMPARISONS = {
@@ -51,8 +51,7 @@ def select(b: Builder, condition: Value, x: Value, y: Value) -> Value:
     b.needs_level(3, "selection by a condition")
     shape = np.broadcast_shapes(condition.shape, x.shape, y.shape)
     if condition.shape != shape:
-        wide = b.emit("CAST", condition, dtype=np.uint8, quant=BYTES)
-        condition = to_bool(b, broadcast_to(b, wide, shape))
+        condition = to_bool(b, broadcast_to(b, from_bool(b, condition, np.dtype(np.uint8)), shape))
     return b.emit("SELECT", condition, broadcast_to(b, x, shape), broadcast_to(b, y, shape))
 
 
@@ -73,6 +72,11 @@ def cast_to(b: Builder, x: Value, dtype: np.dtype[Any]) -> Value:
         )
     if dtype.kind == "b":
         return to_bool(b, x)
+    if source.kind == "b":
+        return from_bool(b, x, dtype)
+    if source == np.int8:  # CAST has it to itself only
+        real = b.emit("DEQUANTIZE", x)
+        return real if dtype == np.float32 else cast_to(b, real, dtype)
     if source.kind == "u" and dtype == np.float32 and not b.at_least(3):
         return b.emit("DEQUANTIZE", x)
     if dtype.kind in "iu" and dtype.itemsize == 1 and source.kind in "fi":
@@ -90,4 +94,7 @@ def _to_bytes(b: Builder, x: Value, dtype: np.dtype[Any]) -> Value:
             b.unsupported(
                 f"its values are not known to fit {dtype.name}, into which ONNX wraps them and NNAPI saturates"
             )
+    if dtype == np.int8:
+        whole = x if x.known.dtype == np.int32 else b.emit("CAST", x, dtype=np.int32)
+        return b.emit("QUANTIZE", b.emit("CAST", whole, dtype=np.float32), dtype=dtype, quant=BYTES)
     return b.emit("CAST", x, dtype=dtype, quant=BYTES)
