@@ -144,6 +144,7 @@ class Builder:
         *tensors: Value | None,
         quant: Quantization | Sequence[Quantization | None] | None = None,
         dtype: Any = None,
+        results: int = 0,
         **attrs: Any,
     ) -> list[Value]:
         """Add an NNAPI operation, checked against its row, and return its outputs.
@@ -153,6 +154,7 @@ class Builder:
             tensors: its data operands in order (the variadic ones in their place), None = omitted.
             quant: scale and zero point of the outputs, where the row leaves them free.
             dtype: element type of the output, where the inputs don't determine it (CAST, QUANTIZE).
+            results: how many outputs, where more than the least are wanted (the last states of a sequence).
             attrs: every other operand by name; sub-models as Graphs. Those at their default may be left out.
 
         Raises:
@@ -162,7 +164,7 @@ class Builder:
         kept = {name: _plain(value) for name, value in attrs.items() if value is not None}
         quants = [quant] if quant is None or isinstance(quant, Quantization) else list(quant)
         try:
-            bound = bind_values(schema, tensors, kept, dtype)
+            bound = bind_values(schema, tensors, kept, dtype, (None,) * results)
             declared = [
                 None if dtype is None and q is None else _declared(bound, dtype, q, i) for i, q in enumerate(quants)
             ]
