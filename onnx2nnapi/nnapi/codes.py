@@ -55,12 +55,22 @@ class OperandCode(IntEnum):
     @property
     def is_tensor(self) -> bool:
         """Whether the operand has dimensions (SUBGRAPH and the scalars have none)."""
-        return self.name.startswith("TENSOR_")
+        return _IS_TENSOR[self]
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether the elements are codes that a scale gives a meaning."""
+        return _IS_QUANTIZED[self]
 
     @property
     def dtype(self) -> np.dtype[np.generic]:
         """The numpy type of one element; KeyError for MODEL, which has no value."""
         return DTYPES[self]
+
+
+# By number: these are asked for every operand of every operation, and an enumeration's names are slow to come by.
+_IS_TENSOR = [code.name.startswith("TENSOR_") for code in OperandCode]
+_IS_QUANTIZED = ["QUANT" in code.name for code in OperandCode]
 
 
 class OperationCode(IntEnum):

@@ -65,7 +65,7 @@ class OperandType:
 
     @property
     def is_quantized(self) -> bool:
-        return "QUANT" in self.code.name
+        return self.code.is_quantized
 
     def with_shape(self, shape: Shape) -> OperandType:
         return replace(self, shape=tuple(int(dim) for dim in shape))

@@ -7,18 +7,18 @@ every operation; later ones follow the plan that is made from it.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from onnx2nnapi.errors import FeedError, InvalidModelError
+from onnx2nnapi.ir.garbage import collector_off
 from onnx2nnapi.ir.types import Array
 from onnx2nnapi.nnapi.model import Lifetime, Model, Operation, Subgraph
 from onnx2nnapi.nnapi.rules import Argument, Bound, RuleError, UnknownValue, bind, level_of, output_types
@@ -105,6 +105,14 @@ class _Recipe:
     idle: list[Plan] = field(default_factory=list)
 
 
+class _Binding(NamedTuple):
+    """An operation bound to its row: the types of its results, and whether their sizes are known before it runs."""
+
+    bound: Bound
+    types: tuple[OperandType, ...]
+    known: bool
+
+
 class _GraphRunner:
     """Runs the main graph or a sub-model: traces it at new sizes, plans, and hands out the plans to threads."""
 
@@ -177,6 +185,7 @@ class _GraphRunner:
 
     # -- the first run -----------------------------------------------------------------------------------------------
 
+    @collector_off()
     def _trace(self, inputs: Sequence[Array | None], key: Key) -> list[Array]:
         graph = self.graph
         types = {index: operand.type for index, operand in enumerate(graph.operands)}
@@ -187,24 +196,18 @@ class _GraphRunner:
                 types[index] = types[index].with_shape(array.shape)
         settled = {index for index in range(len(graph.operands)) if index in values or index in self._submodels}
         trace = []
+        workspace: dict[str, Array] = {}
         for operation in self.order:
             steady = all(index in settled for index in operation.inputs)
-            traced = self.step(operation, types, values, steady=steady)
+            traced = self.step(operation, types, values, workspace, steady=steady)
+            traced.call.memo.clear()
             trace.append(traced)
             if traced.steady:
                 settled.update(operation.outputs)
             for index in operation.inputs:  # what nobody else reads is let go
                 if self._last_readers[index] is operation and index not in graph.outputs:
                     values.pop(index, None)
-        for traced in trace:
-            traced.call = Call(
-                traced.call.types,
-                traced.call.outputs,
-                relaxed=traced.call.relaxed,
-                constants=traced.call.constants,
-                prepared=traced.call.prepared,
-                wishes=traced.call.wishes,
-            )
+        workspace.clear()
         with self._lock:
             self._recipes[key] = _Recipe(trace, types)
             while len(self._recipes) > MAX_RECIPES:
@@ -218,7 +221,13 @@ class _GraphRunner:
         return value
 
     def step(
-        self, operation: Operation, types: dict[int, OperandType], values: Values, *, steady: bool = False
+        self,
+        operation: Operation,
+        types: dict[int, OperandType],
+        values: Values,
+        workspace: dict[str, Array],
+        *,
+        steady: bool = False,
     ) -> Traced:
         """Bind an operation with all that is known now, check it, run it, and note what it does.
 
@@ -226,27 +235,23 @@ class _GraphRunner:
             operation: the operation.
             types: of the operands; those of its results are added.
             values: of the operands; its results are added.
+            workspace: of the kernels.
             steady: whether the sizes of its operands are the same in every run.
         """
         graph = self.graph
-        declared = [graph.operands[index].type for index in operation.outputs]
-        schema = schema_of(graph, operation)
         try:
-            bound = bind(schema, [self._argument(index, types, values) for index in operation.inputs], declared)
-            level_of(bound)
-            slots = slots_of(bound, len(operation.inputs))
-            names = argument_names(slots)
-            constants = frozenset(
-                name for name, index in zip(names, operation.inputs, strict=True) if index in self.constants
-            )
-            steady = steady and all(
-                slot.role in (Role.TENSOR, Role.MODEL) or name in constants
-                for slot, name in zip(slots, names, strict=True)
-            )
-            computed, known, steady = _infer(bound, declared, constants, steady)
+            binding = self._bind(operation, types, values) if steady else None
+            steady = binding is not None
+            binding = binding or self._bind_now(operation, types, values)
         except RuleError as error:
             raise refusal(graph, operation, str(error)) from None
-        call = Call(bound.operand_types(), computed, relaxed=self.owner.model.relaxed, constants=constants)
+        slots = slots_of(binding.bound, len(operation.inputs))
+        names = argument_names(slots)
+        constants = frozenset(
+            name for name, index in zip(names, operation.inputs, strict=True) if index in self.constants
+        )
+        relaxed = self.owner.model.relaxed
+        call = Call(binding.bound.operand_types(), binding.types, (), relaxed, constants, workspace=workspace)
         positional: list[Any] = []
         named: dict[str, Any] = {}
         for slot, index in zip(slots, operation.inputs, strict=True):
@@ -261,7 +266,7 @@ class _GraphRunner:
             raise translated(error, graph, operation) from error
         traced = Traced(operation, slots, names, call, steady, {})
         views_all = not steady or traced.runs_models
-        for index, array, type_ in checked_results(graph, operation, result, computed, known=known):
+        for index, array, type_ in checked_results(graph, operation, result, binding.types, known=binding.known):
             values[index], types[index] = array, type_
             sources = tuple(
                 source
@@ -272,31 +277,45 @@ class _GraphRunner:
                 traced.aliases[index] = sources
         return traced
 
-    def _argument(self, index: int, types: Mapping[int, OperandType], values: Values) -> Argument | None:
-        operand = self.graph.operands[index]
-        if operand.subgraph is not None:
-            return Argument(operand.type, self.owner.model.subgraphs[operand.subgraph])
-        value = values.get(index)
-        return None if value is None else Argument(types[index], value)
+    def _bind(self, operation: Operation, types: Mapping[int, OperandType], values: Values) -> _Binding | None:
+        """Find the operands' names and the results' types by what is the same in every run; None if that won't do."""
+        lasting = [index not in values or index in self.constants for index in operation.inputs]
+        arguments, declared = self._arguments(operation, types, values)
+        hidden = [
+            argument if argument is None or lasts else Argument(argument.type)
+            for argument, lasts in zip(arguments, lasting, strict=True)
+        ]
+        bound = bind(schema_of(self.graph, operation), hidden, declared)
+        for slot, argument in zip(slots_of(bound, len(hidden)), hidden, strict=True):
+            if slot.role is not Role.TENSOR and argument is not None and argument.value is None:
+                return None
+        level_of(bound)
+        try:
+            return _Binding(bound, output_types(bound, declared), True)
+        except UnknownValue:
+            return None
 
+    def _bind_now(self, operation: Operation, types: Mapping[int, OperandType], values: Values) -> _Binding:
+        """The same by all values of this run; sizes that only the kernel knows are left as declared."""
+        arguments, declared = self._arguments(operation, types, values)
+        bound = bind(schema_of(self.graph, operation), arguments, declared)
+        level_of(bound)
+        try:
+            return _Binding(bound, output_types(bound, declared), True)
+        except UnknownValue:
+            return _Binding(bound, tuple(declared), False)
 
-def _infer(
-    bound: Bound, declared: Sequence[OperandType], constants: frozenset[str], steady: bool
-) -> tuple[tuple[OperandType, ...], bool, bool]:
-    """Types of the results, whether their sizes are known before the kernel runs, and are the same in every run."""
-    if steady:
-        lasting = {
-            name: argument if argument is None or name in constants else Argument(argument.type)
-            for name, argument in bound.arguments.items()
-        }
-        variadic = tuple(Argument(argument.type) for argument in bound.variadic)
-        models = {name: a for name, a in bound.arguments.items() if a is not None and not a.type.code.is_tensor}
-        with contextlib.suppress(UnknownValue):
-            return output_types(replace(bound, arguments=lasting | models, variadic=variadic), declared), True, True
-    try:
-        return output_types(bound, declared), True, False
-    except UnknownValue:
-        return tuple(declared), False, False
+    def _arguments(
+        self, operation: Operation, types: Mapping[int, OperandType], values: Values
+    ) -> tuple[list[Argument | None], list[OperandType]]:
+        """An operation's operands with their values, None where one is omitted, and its results as declared."""
+        operands, models = self.graph.operands, self.owner.model.subgraphs
+        arguments: list[Argument | None] = []
+        for index in operation.inputs:
+            number = operands[index].subgraph
+            value = values.get(index) if number is None else models[number]
+            arguments.append(None if value is None else Argument(types[index], value))
+        return arguments, [operands[index].type for index in operation.outputs]
 
 
 def _timed(kernel: Kernel, record: OperationTime) -> Kernel:

@@ -8,6 +8,7 @@ alive at the same time, borders around what windows will slide over. A plan serv
 from __future__ import annotations
 
 import bisect
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -53,6 +54,8 @@ class Traced:
 
     def wish(self, index: int) -> Border | None:
         """The border that the kernel wants around an operand; None unless it does wherever it reads it."""
+        if not self.call.wishes:
+            return None
         names = [name for name, operand in zip(self.names, self.operation.inputs, strict=True) if operand == index]
         wishes = [self.call.wishes[name] for name in names if name in self.call.wishes]
         return wishes[0] if len(names) == len(wishes) == 1 else None
@@ -70,7 +73,9 @@ class Runner(Protocol):
 
     def submodel_values(self) -> Mapping[int, Any]: ...
 
-    def step(self, operation: Operation, types: dict[int, OperandType], values: Values) -> Traced: ...
+    def step(
+        self, operation: Operation, types: dict[int, OperandType], values: Values, workspace: dict[str, Array]
+    ) -> Traced: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -224,7 +229,7 @@ class Plan:
         try:
             for step in self._steps:
                 if not step.traced.steady:
-                    self.runner.step(step.traced.operation, types, values)
+                    self.runner.step(step.traced.operation, types, values, self._workspace)
                     continue
                 for container, key, index in step.patches:
                     container[key] = values[index]
@@ -319,8 +324,8 @@ class _Buffers:
         for operand in overwritten:
             if operand in self._blocks:
                 block = self._blocks[index] = self._blocks.pop(operand)
-                return block[: int(np.prod(shape, dtype=np.int64)) * dtype.itemsize].view(dtype).reshape(shape)
-        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+                return block[: math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+        size = math.prod(shape) * dtype.itemsize
         position = bisect.bisect_left(self._free, size, key=lambda item: item[0])
         if position < len(self._free):
             _, _, block = self._free.pop(position)
