@@ -14,6 +14,7 @@ from onnx2nnapi.nnapi.schema import REQUIRED, Fixed, Form, Role, SameAs, Schema,
 from onnx2nnapi.nnapi.types import OperandType
 
 __all__ = [
+    "MAX_BYTES",
     "Argument",
     "Bound",
     "RuleError",
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+MAX_BYTES = 2**32 - 1  # NNAPI keeps the size of an operand in 32 bits
 
 
 class RuleError(Exception):
@@ -359,7 +361,12 @@ def output_types(bound: Bound, declared: Sequence[OperandType | None] = ()) -> t
             source = bound[policy.name] if bound.has(policy.name) else bound.variadic[0].type
             if source.code == code:
                 scale, zero_point, channels = source.scale, source.zero_point, source.channel_quant
-        result.append(OperandType(code, shape, scale, zero_point, channels))
+        type_ = OperandType(code, shape, scale, zero_point, channels)
+        if type_.nbytes > MAX_BYTES:
+            raise RuleError(
+                f"its result {slot.name!r} is {type_}, more than the {MAX_BYTES} bytes that NNAPI can address"
+            )
+        result.append(type_)
     return tuple(result)
 
 

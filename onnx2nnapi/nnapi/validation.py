@@ -16,14 +16,23 @@ import numpy as np
 from onnx2nnapi.errors import InvalidModelError
 from onnx2nnapi.nnapi.codes import OPERAND_SINCE, OperandCode
 from onnx2nnapi.nnapi.model import Lifetime, Model, Operand, Operation, Subgraph
-from onnx2nnapi.nnapi.rules import Argument, Bound, RuleError, UnknownValue, bind, expand_slots, level_of, output_types
+from onnx2nnapi.nnapi.rules import (
+    MAX_BYTES,
+    Argument,
+    Bound,
+    RuleError,
+    UnknownValue,
+    bind,
+    expand_slots,
+    level_of,
+    output_types,
+)
 from onnx2nnapi.nnapi.schema import SCHEMAS
 from onnx2nnapi.nnapi.shapes import agree
 from onnx2nnapi.nnapi.types import OperandType
 
 __all__ = ["execution_order", "validate"]
 
-MAX_BYTES = 2**32 - 1  # NNAPI keeps the size of an operand in 32 bits
 MAX_NESTING = 64  # of sub-models in sub-models
 RELAXED_SINCE = 2  # ANeuralNetworksModel_relaxComputationFloat32toFloat16
 UNSPECIFIED_RANK_SINCE = 3

@@ -201,3 +201,15 @@ def test_sizes_are_inferred_only_when_their_values_are_known():
     fed = bind(schema, [data, axis, Argument(OperandType(OperandCode.INT32))])
     with pytest.raises(UnknownValue, match="count"):
         output_types(fed)
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("TILE", {"multiples": [1 << 20, 1 << 20, 1 << 20]}),
+        ("PAD", {"paddings": [(1 << 30, 0), (0, 0), (0, 0)]}),
+    ],
+)
+def test_results_that_nnapi_cannot_address_are_refused_before_anything_is_allocated(name, how):
+    with pytest.raises(InvalidModelError, match="more than the 4294967295 bytes"):
+        run(name, X, **how)
