@@ -158,7 +158,7 @@ def _declared(entry: ValueInfoProto) -> tuple[np.dtype[Any], list[int | str] | N
     if kind is None:
         raise InvalidModelError("it has no type", where=where)
     if kind != "tensor_type":
-        raise UnsupportedForm(f"it is a {kind.removesuffix('_type').replace('_', ' ')}, NNAPI has tensors", where=where)
+        raise UnsupportedForm(f"its type is {kind.removesuffix('_type')}, NNAPI has tensors only", where=where)
     dtype = numpy_dtype(type_.tensor_type.elem_type, where)
     if dtype.kind == "O":
         raise UnsupportedForm("it holds strings, which NNAPI doesn't have", where=where)

@@ -220,7 +220,8 @@ class Sweep:
             return
         operator.check_arity(inputs, op.outputs, origin)
         if any(isinstance(value, GraphProto) for value in op.attrs.values()):
-            control.take_in(self, op, scope)
+            for part in normalize(op, operator.since, self):
+                control.take_in(self, part, scope)
             return
         self.form(op, operator)
 

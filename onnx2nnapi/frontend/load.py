@@ -13,6 +13,7 @@ from onnx import FunctionProto, ModelProto
 
 from onnx2nnapi.errors import InvalidModelError, UnsupportedError
 from onnx2nnapi.frontend.embedded import without_weights
+from onnx2nnapi.frontend.encoding import check_encoding
 from onnx2nnapi.frontend.operators import OLDEST_OPSET, default_opset
 from onnx2nnapi.frontend.tensors import TensorReader
 from onnx2nnapi.ir.sources import DataFile
@@ -69,6 +70,7 @@ def load_model(
         folder = path.parent if folder is None else folder
     else:
         raise InvalidModelError(f"a model is a path, bytes or a ModelProto, not {type(model).__name__}")
+    check_encoding(proto, label)
     reader = TensorReader(folder, keep=own, model_file=file)
     return LoadedModel(proto, reader, _opset(proto, label), _functions(proto, label), label)
 

@@ -148,7 +148,11 @@ def _split(op: Op, context: Context) -> Op:
     """Equal parts were a matter of the number of outputs; num_outputs says it now."""
     if len(op.inputs) > 1:
         return op
-    size, parts = context.shape(str(op.inputs[0]))[op.attrs.get("axis", 0)], len(op.outputs)
+    shape, parts = context.shape(str(op.inputs[0])), len(op.outputs)
+    axis = _axis(op, len(shape), default=0)
+    if axis == len(shape):
+        raise InvalidModelError(f"its axis {axis} is outside its rank {len(shape)}", where=op.origin)
+    size = shape[axis]
     if size % parts:
         raise InvalidModelError(f"{size} elements cannot be split into {parts} equal parts", where=op.origin)
     op.attrs["num_outputs"] = parts
@@ -186,8 +190,9 @@ def _flattening_softmax(op: Op, context: Context) -> Op | list[Op]:
     ]
 
 
-def _axis(op: Op, rank: int) -> int:
-    axis = int(op.attrs.get("axis", 1))
+def _axis(op: Op, rank: int, default: int = 1) -> int:
+    """The axis counted from the front; ``rank`` itself, which is none, is for operators that flatten."""
+    axis = int(op.attrs.get("axis", default))
     if not -rank <= axis <= rank:
         raise InvalidModelError(f"its axis {axis} is outside its rank {rank}", where=op.origin)
     return axis + rank if axis < 0 else axis
@@ -296,7 +301,8 @@ def _roi_align(op: Op, context: Context) -> Op:
 @_normalizes("GroupNormalization", before=21)
 def _group_norm(op: Op, context: Context) -> Op | list[Op]:
     """Scale and bias were one a group; they are one a channel now."""
-    groups, channels = int(op.attrs["num_groups"]), context.shape(str(op.inputs[0]))[1]
+    source, groups = context.shape(str(op.inputs[0])), int(op.attrs["num_groups"])
+    channels = source[1] if len(source) > 1 else 1
     if groups <= 0 or channels % groups:
         raise InvalidModelError(f"{channels} channels don't make {groups} groups", where=op.origin)
     ops: list[Op] = []
@@ -312,6 +318,23 @@ def _group_norm(op: Op, context: Context) -> Op | list[Op]:
             Op("Reshape", (spread, whole), (flat,), {}, op.origins),
         ]
         inputs.append(flat)
+    op.inputs = tuple(inputs)
+    return [*ops, op]
+
+
+@_normalizes("Range")
+def _range(op: Op, context: Context) -> list[Op]:
+    """Bounds of shape [1], which exporters write and runtimes take, become the scalars that they should be."""
+    ops: list[Op] = []
+    inputs: list[str | None] = []
+    for name, what in zip(op.inputs, ("start", "limit", "delta"), strict=True):
+        if name is not None and context.shape(name) == (1,):
+            scalar = context.fresh(_stem(op, what))
+            ops.append(
+                Op("Reshape", (name, context.constant(_stem(op, "scalar"), [], np.int64)), (scalar,), {}, op.origins)
+            )
+            name = scalar
+        inputs.append(name)
     op.inputs = tuple(inputs)
     return [*ops, op]
 

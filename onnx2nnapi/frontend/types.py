@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from onnx import TensorProto, TypeProto
+from onnx import TypeProto
 
 from onnx2nnapi.errors import InvalidModelError, Origin
 from onnx2nnapi.frontend.tensors import elem_type, numpy_dtype
@@ -87,9 +87,9 @@ def completed(inferred: Type | None, declared: TypeProto | None, origin: Origin,
         return known_type(declared, f"tensor {name!r}")
     ours, theirs = elem_code(inferred), int(declared.tensor_type.elem_type)
     if ours and theirs and ours != theirs:
-        names = TensorProto.DataType
+        computed, stated_name = numpy_dtype(ours, f"tensor {name!r}"), numpy_dtype(theirs, f"tensor {name!r}")
         raise InvalidModelError(
-            f"it computes {names.Name(ours)} elements, the model states {names.Name(theirs)} for {name!r}", where=origin
+            f"it computes {computed.name} elements, the model states {stated_name.name} for {name!r}", where=origin
         )
     if isinstance(inferred, TensorType) or not inferred.HasField("tensor_type"):
         return inferred
