@@ -8,9 +8,11 @@ tuple.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -21,7 +23,7 @@ from onnx2nnapi.ir.types import Array
 from onnx2nnapi.nnapi.codes import OperationCode
 from onnx2nnapi.nnapi.types import OperandType
 
-__all__ = ["KERNELS", "Border", "Call", "Kernel", "kernel", "may_overwrite"]
+__all__ = ["KERNELS", "Border", "Call", "Kernel", "Step", "kernel", "may_overwrite"]
 
 T = TypeVar("T")
 Kernel = Callable[..., "Array | tuple[Array | None, ...]"]
@@ -51,6 +53,19 @@ class Border:
         return array[tuple(slice(wide - own, size - (last - end)) for wide, own, last, end, size in ends)]
 
 
+Step = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Tape:
+    """The steps that gave ``result`` from operands, which are the very objects of that run."""
+
+    target: Array
+    operands: tuple[object, ...]
+    result: Array
+    steps: Sequence[Step]
+
+
 @dataclass(slots=True)
 class Call:
     """What a kernel knows of its operation beyond the arrays; one for each planned operation, kept from run to run.
@@ -67,6 +82,7 @@ class Call:
         workspace: what ``scratch`` hands out, to all operations of this plan in turn.
         wishes: the borders that were asked for, by operand.
         surroundings: the operands that lie in such a border, with it.
+        tape: what a ``recorded`` kernel did in the last run.
     """
 
     types: Mapping[str, OperandType]
@@ -79,6 +95,7 @@ class Call:
     workspace: dict[str, Array] = field(default_factory=dict)
     wishes: dict[str, Border] = field(default_factory=dict)
     surroundings: dict[str, Array] = field(default_factory=dict)
+    tape: Tape | None = None
 
     def __getitem__(self, name: str) -> OperandType:
         return self.types[name]
@@ -142,6 +159,33 @@ def kernel(*names: str, in_place: tuple[str, ...] = ()) -> Callable[[Kernel], Ke
         return function
 
     return add
+
+
+def recorded(*values: str) -> Callable[[Callable[..., tuple[Array, Sequence[Step]]]], Kernel]:
+    """Make a kernel of a function that gives its result and the steps that compute it, bound to their arrays.
+
+    A plan calls a kernel with the same arrays in every run; then only the steps are run again. ``values`` names the
+    operands whose elements the function looks at, not only their memory: they must be constant for that.
+    """
+
+    def make(function: Callable[..., tuple[Array, Sequence[Step]]]) -> Kernel:
+        @functools.wraps(function)
+        def run(call: Call, **operands: Any) -> Array:
+            tape, target = call.tape, call.target
+            if tape is not None and tape.target is target and all(map(operator.is_, tape.operands, operands.values())):
+                for step in tape.steps:
+                    step()
+                return tape.result
+            result, steps = function(call, **operands)
+            if target is not None and all(name in call.constants for name in values):
+                call.tape = Tape(target, tuple(operands.values()), result, steps)
+            for step in steps:
+                step()
+            return result
+
+        return run
+
+    return make
 
 
 class _Kernels(Mapping[OperationCode, Kernel]):

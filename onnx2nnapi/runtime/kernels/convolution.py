@@ -7,18 +7,19 @@ TransposeConv2D.cpp): float32 to rounding, float16 computed in float32, codes to
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
 from onnx2nnapi.ir.types import Array
 from onnx2nnapi.nnapi.window import transposed_padding
-from onnx2nnapi.runtime.kernels import Call, kernel
+from onnx2nnapi.runtime.kernels import Call, Step, kernel, recorded
 from onnx2nnapi.runtime.kernels.products import (
     MIN_ROWS,
     Finish,
     Weights,
     blocks,
-    centred,
+    centred_rows,
     finish_of,
     multiply,
     multiply_rows,
@@ -28,10 +29,11 @@ from onnx2nnapi.runtime.kernels.sliding import Sliding, channels_last, image_res
 
 __all__: list[str] = []
 
-TILE = 4096  # elements that one step of a depthwise sum takes at most
+TILE = 2048  # numbers in one step of a depthwise sum: with the taps they should fit the nearest cache
 
 
 @kernel("CONV_2D")
+@recorded("filter", "bias")
 def conv_2d(
     call: Call,
     input: Array,
@@ -48,7 +50,7 @@ def conv_2d(
     dilation_width: int = 1,
     dilation_height: int = 1,
     padding_scheme: int | None = None,
-) -> Array:
+) -> tuple[Array, list[Step]]:
     """Filter [out, height, width, in]."""
     sliding = Sliding.over(
         call,
@@ -63,12 +65,13 @@ def conv_2d(
     weights = prepare(call, "filter", filter, bias, lambda array: array.reshape(len(array), -1).T)
     finish = finish_of(call, "filter", weights, bias, fuse_code)
     out = image_result(call, nchw)
-    if out.size:
-        _convolve(sliding, weights, finish, out)
-    return into_layout(call, out, nchw)
+    steps = _convolve(sliding, weights, finish, out) if out.size else []
+    result, last = into_layout(call, out, nchw)
+    return result, [*sliding.steps, *steps, *last]
 
 
 @kernel("DEPTHWISE_CONV_2D")
+@recorded("filter", "bias")
 def depthwise_conv_2d(
     call: Call,
     input: Array,
@@ -86,7 +89,7 @@ def depthwise_conv_2d(
     dilation_width: int = 1,
     dilation_height: int = 1,
     padding_scheme: int | None = None,
-) -> Array:
+) -> tuple[Array, list[Step]]:
     """Filter [1, height, width, in * depth_multiplier]."""
     sliding = Sliding.over(
         call,
@@ -101,12 +104,13 @@ def depthwise_conv_2d(
     weights = prepare(call, "filter", filter, bias, lambda array: array.reshape(-1, array.shape[3]))
     finish = finish_of(call, "filter", weights, bias, fuse_code)
     out = image_result(call, nchw)
-    if out.size:
-        _convolve_depthwise(sliding, weights, depth_multiplier, finish, out)
-    return into_layout(call, out, nchw)
+    steps = _convolve_depthwise(sliding, weights, depth_multiplier, finish, out) if out.size else []
+    result, last = into_layout(call, out, nchw)
+    return result, [*sliding.steps, *steps, *last]
 
 
 @kernel("GROUPED_CONV_2D")
+@recorded("filter", "bias")
 def grouped_conv_2d(
     call: Call,
     input: Array,
@@ -122,7 +126,7 @@ def grouped_conv_2d(
     fuse_code: int = 0,
     nchw: bool = False,
     padding_scheme: int | None = None,
-) -> Array:
+) -> tuple[Array, list[Step]]:
     """Filter [out, height, width, in / groups]."""
     sliding = Sliding.over(
         call,
@@ -136,14 +140,17 @@ def grouped_conv_2d(
     weights = prepare(call, "filter", filter, bias, lambda array: array.reshape(len(array), -1).T)
     finish = finish_of(call, "filter", weights, bias, fuse_code)
     out = image_result(call, nchw)
+    steps: list[Step] = []
     if out.size and filter.shape[3] == 1:
-        _convolve_depthwise(sliding, weights, len(filter) // groups, finish, out)
+        steps = _convolve_depthwise(sliding, weights, len(filter) // groups, finish, out)
     elif out.size:
-        _convolve_groups(sliding, weights, groups, finish, out)
-    return into_layout(call, out, nchw)
+        steps = _convolve_groups(sliding, weights, groups, finish, out)
+    result, last = into_layout(call, out, nchw)
+    return result, [*sliding.steps, *steps, *last]
 
 
 @kernel("TRANSPOSE_CONV_2D")
+@recorded("filter", "bias", "output_shape")
 def transpose_conv_2d(
     call: Call,
     input: Array,
@@ -159,18 +166,18 @@ def transpose_conv_2d(
     nchw: bool = False,
     output_shape: Array | None = None,
     padding_scheme: int | None = None,
-) -> Array:
+) -> tuple[Array, list[Step]]:
     """Filter [out, height, width, in]; the tail paddings and ``output_shape`` are in the output's size already."""
-    x = channels_last(input, nchw)
+    x, first = channels_last(call, input, nchw)
     if output_shape is not None and padding_scheme is not None:
         height, width = output_shape[2:] if nchw else output_shape[1:3]
         padding_top, _ = transposed_padding(padding_scheme, int(height), filter.shape[1], stride_height)
         padding_left, _ = transposed_padding(padding_scheme, int(width), filter.shape[2], stride_width)
     out = image_result(call, nchw)
-    if out.size:
-        strides, heads = (stride_height, stride_width), (padding_top, padding_left)
-        _convolve_transposed(call, x, filter, bias, strides, heads, fuse_code, out)
-    return into_layout(call, out, nchw)
+    strides, heads = (stride_height, stride_width), (padding_top, padding_left)
+    steps = _convolve_transposed(call, x, filter, bias, strides, heads, fuse_code, out) if out.size else []
+    result, last = into_layout(call, out, nchw)
+    return result, [*first, *steps, *last]
 
 
 # -- how -------------------------------------------------------------------------------------------------------------
@@ -188,34 +195,34 @@ def _bands(out: Array) -> Iterator[tuple[slice, slice]]:
             yield slice(image, image + 1), slice(start, stop)
 
 
-def _convolve(sliding: Sliding, weights: Weights, finish: Finish, out: Array) -> None:
-    call, x = sliding.call, sliding.image
+def _convolve(sliding: Sliding, weights: Weights, finish: Finish, out: Array) -> list[Step]:
+    call = sliding.call
     depth, units = weights.matrix.shape
     contiguous = out.flags.c_contiguous
     if sliding.is_pointwise:
-        view = centred(
-            x, call["input"], None if x.dtype == np.float32 else call.scratch("centred", x.shape, np.float32)
-        )
+        view, steps = centred_rows(call, sliding.image)
         if contiguous and view.flags.c_contiguous:
-            multiply_rows(call, view.reshape(-1, depth), weights, finish, out.reshape(-1, units))
-            return
+            return steps + multiply_rows(call, view.reshape(-1, depth), weights, finish, out.reshape(-1, units))
     else:
-        view = sliding.windows(sliding.bordered())
+        bordered, steps = sliding.bordered()
+        view = sliding.windows(bordered)
     direct = contiguous and out.dtype == weights.sum_dtype
     for images, lines in _bands(out):
         part, rows = out[images, lines], view[images, lines]
         if not rows.flags.c_contiguous:
             windows, rows = rows, call.scratch("windows", rows.shape, np.float32)
-            np.copyto(rows, windows)
+            steps.append(partial(np.copyto, rows, windows))
         sums = part if direct else call.scratch("sums", part.shape, weights.sum_dtype)
-        multiply(rows.reshape(-1, depth), weights, sums.reshape(-1, units))
-        finish(call, sums, part)
+        steps += multiply(rows.reshape(-1, depth), weights, sums.reshape(-1, units))
+        steps += finish(call, sums, part)
+    return steps
 
 
-def _convolve_groups(sliding: Sliding, weights: Weights, groups: int, finish: Finish, out: Array) -> None:
+def _convolve_groups(sliding: Sliding, weights: Weights, groups: int, finish: Finish, out: Array) -> list[Step]:
     call = sliding.call
     depth, units = weights.matrix.shape
-    view = sliding.windows(sliding.bordered())
+    bordered, steps = sliding.bordered()
+    view = sliding.windows(bordered)
     inputs, outputs = view.shape[-1] // groups, units // groups
     for images, lines in _bands(out):
         part, windows = out[images, lines], view[images, lines]
@@ -223,28 +230,32 @@ def _convolve_groups(sliding: Sliding, weights: Weights, groups: int, finish: Fi
         sums = call.scratch("sums", part.shape, weights.sum_dtype)
         products = call.scratch("products", (*part.shape[:-1], outputs), weights.sum_dtype)
         for group in range(groups):
-            np.copyto(rows, windows[..., group * inputs : (group + 1) * inputs])
             channels = slice(group * outputs, (group + 1) * outputs)
             own = Weights(weights.matrix[:, channels], weights.cuts)
-            multiply(rows.reshape(-1, depth), own, products.reshape(-1, outputs))
-            sums[..., channels] = products
-        finish(call, sums, part)
+            steps.append(partial(np.copyto, rows, windows[..., group * inputs : (group + 1) * inputs]))
+            steps += multiply(rows.reshape(-1, depth), own, products.reshape(-1, outputs))
+            steps.append(partial(np.copyto, sums[..., channels], products))
+        steps += finish(call, sums, part)
+    return steps
 
 
-def _convolve_depthwise(sliding: Sliding, weights: Weights, multiplier: int, finish: Finish, out: Array) -> None:
+def _convolve_depthwise(sliding: Sliding, weights: Weights, multiplier: int, finish: Finish, out: Array) -> list[Step]:
     """The filter's taps are summed by einsum, over several neighbouring windows at a time where they are neighbours."""
     call, vertical, horizontal = sliding.call, sliding.vertical, sliding.horizontal
     units = weights.matrix.shape[1]
     tile = _tile(horizontal.places, units) if horizontal.stride == 1 else 1
-    view = sliding.windows(sliding.bordered(multiplier), tile)
+    bordered, steps = sliding.bordered(multiplier)
+    view = sliding.windows(bordered, tile)
     direct = out.dtype == weights.sum_dtype and out.flags.c_contiguous
     shape = (vertical.filter, horizontal.filter, tile * units)
     taps = call.once("taps", lambda: np.ascontiguousarray(np.tile(weights.matrix, tile)).reshape(shape), "filter")
     for images, lines in _bands(out):
         part = out[images, lines]
         sums = part if direct else call.scratch("sums", part.shape, weights.sum_dtype)
-        np.einsum("nhwabc,abc->nhwc", view[images, lines], taps, out=sums.reshape(*part.shape[:2], -1, tile * units))
-        finish(call, sums, part)
+        tiles = sums.reshape(*part.shape[:2], -1, tile * units)
+        steps.append(partial(np.einsum, "nhwabc,abc->nhwc", view[images, lines], taps, out=tiles))
+        steps += finish(call, sums, part)
+    return steps
 
 
 def _tile(columns: int, channels: int) -> int:
@@ -263,7 +274,7 @@ def _convolve_transposed(
     heads: tuple[int, int],
     fuse_code: int,
     out: Array,
-) -> None:
+) -> list[Step]:
     """Each input element spreads over a window of the output: one product, then a sum over the filter's taps."""
     units, *lengths, depth = filter.shape
     batch, height, width, _ = x.shape
@@ -271,7 +282,11 @@ def _convolve_transposed(
     finish = finish_of(call, "filter", weights, bias, fuse_code)
     dtype = weights.sum_dtype
     spread = weights.matrix.reshape(*lengths, depth, units).astype(dtype, copy=False)
-    rows = centred(x, call["input"]).reshape(-1, depth).astype(dtype, copy=False)
+    wide, steps = centred_rows(call, x)
+    rows = wide.reshape(-1, depth)
+    if dtype is not np.float32:
+        narrow, rows = rows, call.scratch("rows", rows.shape, dtype)
+        steps.append(partial(np.copyto, rows, narrow))
     extents = [
         max((size - 1) * stride + length, head + result)
         for size, stride, length, head, result in zip(
@@ -279,16 +294,16 @@ def _convolve_transposed(
         )
     ]
     sums = call.scratch("sums", (batch, *extents, units), dtype)
-    sums.fill(0.0)
     products = call.scratch("products", (batch, height, width, units), dtype)
+    steps.append(partial(sums.fill, 0.0))
     for row in range(lengths[0]):
         for column in range(lengths[1]):
-            np.matmul(rows, spread[row, column], out=products.reshape(-1, units))
             target = sums[
                 :,
                 row : row + (height - 1) * strides[0] + 1 : strides[0],
                 column : column + (width - 1) * strides[1] + 1 : strides[1],
             ]
-            target += products
+            steps.append(partial(np.matmul, rows, spread[row, column], out=products.reshape(-1, units)))
+            steps.append(partial(np.add, target, products, out=target))
     top, left = heads
-    finish(call, sums[:, top : top + out.shape[1], left : left + out.shape[2]], out)
+    return steps + finish(call, sums[:, top : top + out.shape[1], left : left + out.shape[2]], out)

@@ -5,31 +5,31 @@ from __future__ import annotations
 import numpy as np
 
 from onnx2nnapi.ir.types import Array
-from onnx2nnapi.runtime.kernels import Call, kernel
+from onnx2nnapi.runtime.kernels import Call, Step, kernel, recorded
 from onnx2nnapi.runtime.kernels.arithmetic import (
     code_range,
     multiply_by_quantized_multiplier,
     quantize_multiplier,
     store,
 )
-from onnx2nnapi.runtime.kernels.products import centred, finish_of, multiply_rows, prepare
+from onnx2nnapi.runtime.kernels.products import centred_rows, finish_of, multiply_rows, prepare
 
 __all__: list[str] = []
 
 
 @kernel("FULLY_CONNECTED")
-def fully_connected(call: Call, input: Array, weights: Array, bias: Array, fuse_code: int = 0) -> Array:
+@recorded("weights", "bias")
+def fully_connected(
+    call: Call, input: Array, weights: Array, bias: Array, fuse_code: int = 0
+) -> tuple[Array, list[Step]]:
     """Weights [units, depth]; the input is flattened to rows of ``depth`` elements."""
     ready = prepare(call, "weights", weights, bias, lambda array: array.T)
     finish = finish_of(call, "weights", ready, bias, fuse_code)
     target = call.target
     if target is None or not target.flags.c_contiguous:
         target = np.empty(call.output.shape, call.output.dtype)
-    rows = centred(
-        input, call["input"], None if input.dtype == np.float32 else call.scratch("centred", input.shape, np.float32)
-    )
-    multiply_rows(call, rows.reshape(-1, weights.shape[1]), ready, finish, target)
-    return target
+    rows, steps = centred_rows(call, input)
+    return target, steps + multiply_rows(call, rows.reshape(-1, weights.shape[1]), ready, finish, target)
 
 
 @kernel("BATCH_MATMUL")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from onnx2nnapi.ir.types import Array
 from onnx2nnapi.nnapi.window import Window
-from onnx2nnapi.runtime.kernels import Call, kernel
+from onnx2nnapi.runtime.kernels import Call, Step, kernel, recorded
 from onnx2nnapi.runtime.kernels.arithmetic import activate, code_range, round_half_away, store, widen
 from onnx2nnapi.runtime.kernels.sliding import Sliding, image_result, into_layout
 
@@ -23,6 +24,7 @@ def _pool(name: str) -> Callable[[Pool], Pool]:
 
     def add(pool: Pool) -> Pool:
         @kernel(name)
+        @recorded()
         def pool_2d(
             call: Call,
             input: Array,
@@ -37,7 +39,7 @@ def _pool(name: str) -> Callable[[Pool], Pool]:
             fuse_code: int = 0,
             nchw: bool = False,
             padding_scheme: int | None = None,
-        ) -> Array:
+        ) -> tuple[Array, list[Step]]:
             sliding = Sliding.over(
                 call,
                 input,
@@ -48,9 +50,9 @@ def _pool(name: str) -> Callable[[Pool], Pool]:
                 sides=(padding_left, padding_right, padding_top, padding_bottom),
             )
             out = image_result(call, nchw)
-            if out.size:
-                pool(sliding, fuse_code, out)
-            return into_layout(call, out, nchw)
+            steps = [partial(pool, sliding, fuse_code, out)] if out.size else []
+            result, last = into_layout(call, out, nchw)
+            return result, [*sliding.steps, *steps, *last]
 
         return pool
 

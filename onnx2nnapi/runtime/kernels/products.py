@@ -10,19 +10,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from onnx2nnapi.ir.types import Array
+from onnx2nnapi.nnapi.codes import FuseCode
 from onnx2nnapi.nnapi.types import OperandType
-from onnx2nnapi.runtime.kernels import Call
-from onnx2nnapi.runtime.kernels.arithmetic import activate, code_range, quantize_multiplier
+from onnx2nnapi.runtime.kernels import Call, Step
+from onnx2nnapi.runtime.kernels.arithmetic import activate, code_range, float_range, quantize_multiplier
 
 __all__ = [
     "Finish",
     "Weights",
     "blocks",
     "centred",
+    "centred_rows",
     "finish_of",
     "multiply",
     "multiply_rows",
@@ -34,7 +37,7 @@ BLOCK_ELEMENTS = 1 << 18  # a block of results that is still in cache when bias 
 ADDEND_ELEMENTS = 1 << 10  # numbers added in one inner loop, which costs as much to enter as some tens of additions
 _EXACT = 1 << 24
 
-Finish = Callable[[Call, Array, Array], None]
+Finish = Callable[[Call, Array, Array], list[Step]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,14 @@ def _exact_cuts(matrix: Array, bias: Array) -> tuple[int, ...]:
         parts += 1
 
 
+def centred_rows(call: Call, x: Array) -> tuple[Array, list[Step]]:
+    """The operand ``input`` in float32 (codes less their zero point), and the step that computes it, if one does."""
+    if x.dtype == np.float32:
+        return x, []
+    rows = call.scratch("centred", x.shape, np.float32)
+    return rows, [partial(centred, x, call["input"], rows)]
+
+
 def centred(x: Array, type_: OperandType, out: Array | None = None) -> Array:
     """Values as float32; codes less their zero point. float32 values without ``out`` are not copied."""
     if x.dtype == np.float32:
@@ -113,7 +124,7 @@ def centred(x: Array, type_: OperandType, out: Array | None = None) -> Array:
 
 
 def finish_of(call: Call, name: str, weights: Weights, bias: Array, fuse_code: int) -> Finish:
-    """What makes results of sums: ``finish(call, sums, out)`` adds the bias, activates, requantizes.
+    """What makes results of sums: ``finish(call, sums, out)`` gives steps that add the bias, activate, requantize.
 
     The sums are overwritten, and may be ``out`` itself.
 
@@ -124,21 +135,18 @@ def finish_of(call: Call, name: str, weights: Weights, bias: Array, fuse_code: i
         bias: of the last dimension.
         fuse_code: the activation.
     """
+    addend = call.once("addend", lambda: _repeated(bias.astype(weights.sum_dtype, copy=False)), "bias", name)
     if call.output.is_quantized:
+        return _requantizing(call.output, *_fixed_point(call, name), addend, fuse_code)
 
-        def make() -> Finish:
-            addend = _repeated(bias.astype(weights.sum_dtype))
-            return _requantizing(call.output, *_fixed_point(call, name), addend, fuse_code)
-
-        return call.once("finish", make, name, "bias", "fuse_code")
-    addend = call.once("addend", lambda: _repeated(bias.astype(np.float32, copy=False)), "bias")
-
-    def finish(call: Call, sums: Array, out: Array) -> None:
-        _add(sums, addend)
+    def finish(call: Call, sums: Array, out: Array) -> list[Step]:
+        steps = [_addition(sums, addend)]
+        if fuse_code == FuseCode.NONE and out is sums:
+            return [*steps, partial(activate, sums, fuse_code, sums)]
+        low, high = map(np.float32, float_range(fuse_code))
         if out.dtype == sums.dtype:
-            activate(sums, fuse_code, out)
-        else:
-            np.copyto(out, activate(sums, fuse_code, sums), casting="same_kind")
+            return [*steps, partial(sums.clip, low, high, out=out)]
+        return [*steps, partial(sums.clip, low, high, out=sums), partial(np.copyto, out, sums, casting="same_kind")]
 
     return finish
 
@@ -154,19 +162,19 @@ def _requantizing(type_: OperandType, factor: Array, nudge: Array, addend: Array
     offset = type_.zero_point + flip + 0.5
     has_negatives = low < type_.zero_point
 
-    def finish(call: Call, sums: Array, out: Array) -> None:
-        _add(sums, addend)
-        real = np.multiply(sums, factor, out=call.scratch("real", sums.shape, np.float64))
-        if has_negatives:
-            real += np.copysign(nudge, sums, out=call.scratch("nudge", sums.shape, np.float64))
-            real += offset
-        else:
-            real += offset + nudge
-        np.clip(real, low + flip, high + flip + 0.5, out=real)
+    def finish(call: Call, sums: Array, out: Array) -> list[Step]:
+        real = call.scratch("real", sums.shape, np.float64)
         codes = out.view(np.uint8)
-        np.copyto(codes, real, casting="unsafe")
-        if flip:
-            np.bitwise_xor(codes, 0x80, out=codes)
+        steps: list[Step] = [_addition(sums, addend), partial(np.multiply, sums, factor, out=real)]
+        if has_negatives:
+            signed = call.scratch("signed", sums.shape, np.float64)
+            steps += [partial(np.copysign, nudge, sums, out=signed), partial(np.add, real, signed, out=real)]
+        steps += [
+            partial(np.add, real, offset if has_negatives else offset + nudge, out=real),
+            partial(real.clip, low + flip, high + flip + 0.5, out=real),
+            partial(np.copyto, codes, real, casting="unsafe"),
+        ]
+        return [*steps, partial(np.bitwise_xor, codes, np.uint8(flip), out=codes)] if flip else steps
 
     return finish
 
@@ -177,15 +185,13 @@ def _repeated(bias: Array) -> Array:
     return np.tile(bias, (count, 1))
 
 
-def _add(sums: Array, addend: Array) -> None:
-    """Add the rows of ``addend``, which are all the same, to those of ``sums``."""
+def _addition(sums: Array, addend: Array) -> Step:
+    """The step that adds the rows of ``addend``, which are all the same, to those of ``sums``."""
     count, units = addend.shape
-    rows = math.gcd(sums.size // units, count)
-    if rows > 1 and sums.flags.c_contiguous:
+    rows = math.gcd(sums.size // units, count) if sums.flags.c_contiguous else 1
+    if rows > 1:
         sums = sums.reshape(-1, rows * units)
-    else:
-        rows = 1
-    sums += addend[:rows].reshape(-1)
+    return partial(np.add, sums, addend[:rows].reshape(-1), out=sums)
 
 
 def _fixed_point(call: Call, name: str) -> tuple[Array, Array]:
@@ -202,14 +208,19 @@ def _fixed_point(call: Call, name: str) -> tuple[Array, Array]:
 # -- products ----------------------------------------------------------------------------------------------------------
 
 
-def multiply(rows: Array, weights: Weights, sums: Array) -> None:
-    """``rows`` [n, depth] times the weights, into ``sums`` [n, units] of ``weights.sum_dtype``."""
+def multiply(rows: Array, weights: Weights, sums: Array) -> list[Step]:
+    """Steps that put ``rows`` [n, depth] times the weights into ``sums`` [n, units] of ``weights.sum_dtype``."""
     if weights.is_whole:
-        np.matmul(rows, weights.matrix, out=sums)
-        return
-    sums.fill(0.0)
-    for start, stop in zip(weights.cuts, weights.cuts[1:], strict=False):
-        sums += np.matmul(rows[:, start:stop], weights.matrix[start:stop])
+        return [partial(np.matmul, rows, weights.matrix, out=sums)]
+    parts = [
+        partial(_accumulate, rows[:, start:stop], weights.matrix[start:stop], sums)
+        for start, stop in zip(weights.cuts, weights.cuts[1:], strict=False)
+    ]
+    return [partial(sums.fill, 0.0), *parts]
+
+
+def _accumulate(rows: Array, matrix: Array, sums: Array) -> None:
+    sums += np.matmul(rows, matrix)
 
 
 def blocks(count: int, unit: int, width: int) -> Iterator[tuple[int, int]]:
@@ -220,12 +231,11 @@ def blocks(count: int, unit: int, width: int) -> Iterator[tuple[int, int]]:
         yield count * index // parts, count * (index + 1) // parts
 
 
-def multiply_rows(call: Call, rows: Array, weights: Weights, finish: Finish, out: Array) -> None:
-    """``finish`` of ``rows`` [n, depth] times the weights, into ``out`` [n, units]."""
-    units = out.shape[1]
-    direct = out.dtype == weights.sum_dtype
-    for start, stop in blocks(len(rows), 1, units):
+def multiply_rows(call: Call, rows: Array, weights: Weights, finish: Finish, out: Array) -> list[Step]:
+    """Steps that put ``finish`` of ``rows`` [n, depth] times the weights into ``out`` [n, units]."""
+    steps = []
+    for start, stop in blocks(len(rows), 1, out.shape[1]):
         part = out[start:stop]
-        sums = part if direct else call.scratch("sums", part.shape, weights.sum_dtype)
-        multiply(rows[start:stop], weights, sums)
-        finish(call, sums, part)
+        sums = part if out.dtype == weights.sum_dtype else call.scratch("sums", part.shape, weights.sum_dtype)
+        steps += [*multiply(rows[start:stop], weights, sums), *finish(call, sums, part)]
+    return steps

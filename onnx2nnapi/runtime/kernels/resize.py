@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 
 from onnx2nnapi.ir.types import Array
-from onnx2nnapi.runtime.kernels import Call, kernel
+from onnx2nnapi.runtime.kernels import Call, Step, kernel, recorded
 from onnx2nnapi.runtime.kernels.arithmetic import store, widen
 from onnx2nnapi.runtime.kernels.sliding import channels_last, image_result, into_layout
 
@@ -13,6 +16,7 @@ __all__: list[str] = []
 
 
 @kernel("RESIZE_NEAREST_NEIGHBOR")
+@recorded()
 def resize_nearest_neighbor(
     call: Call,
     input: Array,
@@ -23,18 +27,13 @@ def resize_nearest_neighbor(
     half_pixel_centers: bool = False,
     scale_width: float = 0.0,
     scale_height: float = 0.0,
-) -> Array:
+) -> tuple[Array, list[Step]]:
     """Corners aligned round, else coordinates are cut off; the sizes are in the output's type already."""
-    x, out = channels_last(input, nchw), image_result(call, nchw)
-    rows, columns = (
-        _nearest(size, count, align_corners, half_pixel_centers)
-        for size, count in zip(x.shape[1:3], out.shape[1:3], strict=True)
-    )
-    np.take(np.take(x, rows, axis=1), columns, axis=2, out=out, mode="clip")
-    return into_layout(call, out, nchw)
+    return _resize(call, input, nchw, _take_nearest, align_corners, half_pixel_centers)
 
 
 @kernel("RESIZE_BILINEAR")
+@recorded()
 def resize_bilinear(
     call: Call,
     input: Array,
@@ -45,13 +44,30 @@ def resize_bilinear(
     half_pixel_centers: bool = False,
     scale_width: float = 0.0,
     scale_height: float = 0.0,
-) -> Array:
+) -> tuple[Array, list[Step]]:
     """Codes are interpolated as they are, and half is added before they are cut off toward zero."""
-    x, out = channels_last(widen(input), nchw), image_result(call, nchw)
-    (above, below, down), (left, right, across) = (
-        _neighbours(size, count, align_corners, half_pixel_centers)
-        for size, count in zip(x.shape[1:3], out.shape[1:3], strict=True)
-    )
+    return _resize(call, input, nchw, _interpolate, align_corners, half_pixel_centers)
+
+
+def _resize(
+    call: Call, input: Array, nchw: bool, function: Callable[..., None], *modes: bool
+) -> tuple[Array, list[Step]]:
+    image, first = channels_last(call, input, nchw)
+    out = image_result(call, nchw)
+    result, last = into_layout(call, out, nchw)
+    return result, [*first, partial(function, call, image, out, *modes), *last]
+
+
+def _take_nearest(call: Call, x: Array, out: Array, *modes: bool) -> None:
+    sizes = zip(x.shape[1:3], out.shape[1:3], strict=True)
+    rows, columns = (_nearest(size, count, *modes) for size, count in sizes)
+    np.take(np.take(x, rows, axis=1), columns, axis=2, out=out, mode="clip")
+
+
+def _interpolate(call: Call, x: Array, out: Array, *modes: bool) -> None:
+    x = widen(x)
+    sizes = zip(x.shape[1:3], out.shape[1:3], strict=True)
+    (above, below, down), (left, right, across) = (_neighbours(size, count, *modes) for size, count in sizes)
     down, across = down[:, np.newaxis, np.newaxis], across[:, np.newaxis]
     up, back = 1 - down, 1 - across
     top, bottom = x[:, above], x[:, below]
@@ -61,7 +77,7 @@ def resize_bilinear(
     result += bottom[:, :, right] * (down * across)
     if call.output.is_quantized:
         result += np.float32(0.5)
-    return into_layout(call, store(result, call.output, out), nchw)
+    store(result, call.output, out)
 
 
 def _step(size: int, count: int, align_corners: bool) -> Array:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from onnx2nnapi.ir.types import Array
 from onnx2nnapi.nnapi.window import Window
-from onnx2nnapi.runtime.kernels import Border, Call
+from onnx2nnapi.runtime.kernels import Border, Call, Step
 from onnx2nnapi.runtime.kernels.products import centred
 
 __all__ = ["Sliding", "channels_last", "image_result", "into_layout"]
 
 
-def channels_last(x: Array, nchw: bool) -> Array:
-    """An image with its channels last, contiguous where it is a copy."""
-    return np.ascontiguousarray(x.transpose(0, 2, 3, 1)) if nchw else x
+def channels_last(call: Call, x: Array, nchw: bool) -> tuple[Array, list[Step]]:
+    """An image with its channels last, and the step that copies it, if one does."""
+    if not nchw:
+        return x, []
+    planes = x.transpose(0, 2, 3, 1)
+    image = call.scratch("image", planes.shape, planes.dtype)
+    return image, [partial(np.copyto, image, planes)]
 
 
 def image_result(call: Call, nchw: bool) -> Array:
@@ -27,15 +32,13 @@ def image_result(call: Call, nchw: bool) -> Array:
     return np.empty(shape, call.output.dtype) if call.target is None else call.target
 
 
-def into_layout(call: Call, image: Array, nchw: bool) -> Array:
-    """What ``image_result`` has become, in the layout of the operation."""
+def into_layout(call: Call, image: Array, nchw: bool) -> tuple[Array, list[Step]]:
+    """``image_result`` in the layout of the operation, and the step that brings it there, if one does."""
     if not nchw:
-        return image
+        return image, []
     planes = image.transpose(0, 3, 1, 2)
-    if call.target is None:
-        return np.ascontiguousarray(planes)
-    np.copyto(call.target, planes)
-    return call.target
+    result = np.empty(planes.shape, planes.dtype) if call.target is None else call.target
+    return result, [partial(np.copyto, result, planes)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,7 @@ class Sliding:
         image: its input with the channels last, [n, height, width, channels].
         vertical, horizontal: the window.
         nchw: whether the image is a copy of the operand.
+        steps: what computes the image.
     """
 
     call: Call
@@ -54,6 +58,7 @@ class Sliding:
     vertical: Window
     horizontal: Window
     nchw: bool
+    steps: list[Step]
 
     @classmethod
     def over(
@@ -69,7 +74,7 @@ class Sliding:
         sides: tuple[int, int, int, int],
     ) -> Sliding:
         """From an operation's operands: pairs are (height, width), ``sides`` left, right, top, bottom."""
-        image = channels_last(input, nchw)
+        image, steps = channels_last(call, input, nchw)
         left, right, top, bottom = sides
         vertical, horizontal = (
             Window(size, length, stride, dilation, *padding)
@@ -79,7 +84,7 @@ class Sliding:
                 image.shape[1:3], filters, strides, dilations, ((top, bottom), (left, right)), strict=True
             )
         )
-        return cls(call, image, vertical, horizontal, nchw)
+        return cls(call, image, vertical, horizontal, nchw, steps)
 
     @property
     def is_pointwise(self) -> bool:
@@ -89,8 +94,11 @@ class Sliding:
             for window in (self.vertical, self.horizontal)
         )
 
-    def bordered(self, repeats: int = 1) -> Array:
-        """The image in float32 (codes less their zero point) with zeros around it, each channel ``repeats`` times."""
+    def bordered(self, repeats: int = 1) -> tuple[Array, list[Step]]:
+        """The image in float32 (codes less their zero point) with zeros around it, and the step that computes it.
+
+        Each channel comes ``repeats`` times.
+        """
         image, vertical, horizontal = self.image, self.vertical, self.horizontal
         batch, height, width, channels = image.shape
         rows, columns = vertical.reach, horizontal.reach
@@ -98,17 +106,17 @@ class Sliding:
         bottom, right = max(rows - top - height, 0), max(columns - left - width, 0)
         if image.dtype == np.float32 and repeats == 1:
             if not (top or left or bottom or right):
-                return image
+                return image, []
             if not self.nchw:
                 found = self.call.surrounded("input", Border((0, top, left, 0), (0, bottom, right, 0)))
                 if found is not None:
-                    return found
+                    return found, []
         shape = (batch, rows, columns, channels, repeats)
         border = self.call.buffer("border", lambda: np.zeros(shape, np.float32))
         height, width = min(height, rows - top), min(width, columns - left)  # what no window reaches is left out
         inner = border[:, top : top + height, left : left + width]
-        centred(image[:, :height, :width, :, np.newaxis], self.call["input"], inner)
-        return border.reshape(batch, rows, columns, channels * repeats)
+        copy = partial(centred, image[:, :height, :width, :, np.newaxis], self.call["input"], inner)
+        return border.reshape(batch, rows, columns, channels * repeats), [copy]
 
     def windows(self, bordered: Array, tile: int = 1) -> Array:
         """A view [n, rows, columns / tile, filter height, filter width, tile * channels] of a bordered image.
