@@ -1,4 +1,4 @@
-"""What Android's runtime accepts and refuses, a sample for each operation; and the first case of each published test."""
+"""What Android's runtime accepts and refuses, a sample of each operation, and a case of each published test."""
 
 from __future__ import annotations
 
