@@ -14,6 +14,7 @@ from onnx2nnapi.errors import ArtifactError, FeedError, InvalidModelError, Onnx2
 from onnx2nnapi.ir.types import Array, LazyArray
 from onnx2nnapi.nnapi.types import OperandType
 from onnx2nnapi.program import Port, Program, load
+from onnx2nnapi.runtime.session_binding import BoundSession, bind_program
 
 __all__ = ["Session"]
 
@@ -124,6 +125,12 @@ class Session:
             results = executor.run([tensors[name] for name in segment.inputs])
             tensors.update(zip(segment.outputs, results, strict=True))
         return {port.name: self._output(port, tensors, given) for port in self.outputs}
+
+    def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array] | None = None) -> BoundSession:
+        """Runs that are repeated over the same buffers, on NNAPI without a copy; see ``bind_program``."""
+        if self._closed:
+            raise Onnx2NnapiError("the session is closed", hint="make a new one")
+        return bind_program(self.program, self.executors, inputs, outputs)
 
     def _check(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
         known = [port.name for port in self.inputs]

@@ -28,7 +28,10 @@ def sanitizer() -> str:
 
 @pytest.mark.parametrize(
     ("module", "tests"),
-    [("test_memory.py", "not each_call"), ("test_device.py", "TestModels or TestShapes or TestBound")],
+    [
+        ("test_memory.py", "not each_call"),
+        ("test_device.py", "(TestModels or TestShapes or TestBound) and not every_level"),
+    ],
 )
 def test_the_device_tests_are_clean(module, tests):
     environment = os.environ | {
