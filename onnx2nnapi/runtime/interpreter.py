@@ -129,10 +129,10 @@ class _GraphRunner:
 
     @functools.cached_property
     def constants(self) -> Values:
-        """The arrays that are the same in every run; None for omitted operands."""
+        """The arrays that are the same in every run, aligned as BLAS wants them; None for omitted operands."""
         kept = (Lifetime.CONSTANT, Lifetime.NO_VALUE)
         return {
-            index: operand.array() if operand.lifetime is Lifetime.CONSTANT else None
+            index: np.require(operand.array(), requirements="A") if operand.lifetime is Lifetime.CONSTANT else None
             for index, operand in enumerate(self.graph.operands)
             if operand.lifetime in kept
         }
