@@ -35,6 +35,7 @@ MAX_HEADER_BYTES = 1 << 24
 MAX_DESCRIPTION_BYTES = 1 << 28
 _LENGTH_BYTES = 8
 _CHUNK = 1 << 24
+_PANEL = 128
 
 _NAMES = {
     "float32": "F32",
@@ -253,11 +254,11 @@ def write(
     with _replacing(target, os.fspath(path)) as file:
         file.write(header)
         file.write(raw)
-        position = len(header) + len(raw)
+        position, space = len(header) + len(raw), _Space()
         for name, tensor in tensors.items():
             gap = -position % ALIGNMENT
             file.write(bytes(gap))
-            _stream(file, name, tensor)
+            _stream(file, name, tensor, space)
             position += gap + tensor.nbytes
 
 
@@ -287,7 +288,7 @@ def _header(raw: bytes, tensors: Mapping[str, Array | LazyArray], metadata: Mapp
     return len(text).to_bytes(_LENGTH_BYTES, "little") + text
 
 
-def _stream(file: BinaryIO, name: str, tensor: Array | LazyArray) -> None:
+def _stream(file: BinaryIO, name: str, tensor: Array | LazyArray, space: _Space) -> None:
     if isinstance(tensor, LazyArray) and tensor.is_verbatim and isinstance(tensor.source, FileSource):
         tensor.source.copy_to(file)
         return
@@ -296,9 +297,28 @@ def _stream(file: BinaryIO, name: str, tensor: Array | LazyArray) -> None:
         raise InternalError(
             f"constant {name!r} came out as {array.dtype}{list(array.shape)}, not {tensor.dtype}{list(tensor.shape)}"
         )
-    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    flat = space.contiguous(array).reshape(-1).view(np.uint8)
     for start in range(0, flat.size, _CHUNK):
         file.write(flat[start : start + _CHUNK].data)
+
+
+class _Space:
+    """Memory in which one constant after another is put in order; pages that are there already cost nothing."""
+
+    def __init__(self) -> None:
+        self._bytes = np.empty(0, np.uint8)
+
+    def contiguous(self, array: Array) -> Array:
+        """``array`` in C order, until the next call."""
+        if array.flags.c_contiguous:
+            return array
+        if self._bytes.size < array.nbytes:
+            self._bytes = np.empty(array.nbytes, np.uint8)
+        ordered: Array = self._bytes[: array.nbytes].view(array.dtype).reshape(array.shape)
+        # By panels of the source's rows: a large transpose in one go misses the cache with every element.
+        for start in range(0, array.shape[-1], _PANEL):
+            np.copyto(ordered[..., start : start + _PANEL], array[..., start : start + _PANEL])
+        return ordered
 
 
 @contextlib.contextmanager

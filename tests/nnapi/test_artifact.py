@@ -100,6 +100,21 @@ def test_lazy_constants_are_computed_one_at_a_time(tmp_path):
     assert most == 1
 
 
+def test_constants_in_any_order_of_memory(tmp_path):
+    cube = np.arange(300 * 7 * 5, dtype=np.int32).reshape(300, 7, 5)
+    constants = {
+        "turned": cube[:, :, 0].T,
+        "turned again": cube.transpose(2, 1, 0),
+        "backwards": cube[::-1, 1:3],
+        "repeated": np.broadcast_to(cube[0, 0], (40, 5)),
+        "none": cube[:0].T,
+    }
+    artifact.write(tmp_path / "m.nnapi", {}, constants, {})
+    found = artifact.read(tmp_path / "m.nnapi").tensors
+    for name, array in constants.items():
+        np.testing.assert_array_equal(found[name].numpy(), array)
+
+
 def test_a_step_that_breaks_its_word_is_our_fault(tmp_path):
     wrong = LazyArray.of(np.zeros((4, 50), np.float32)).then("wrong", lambda array: array.T)
     with pytest.raises(InternalError, match=r"constant 'w' came out as float32\[50, 4\]"):
@@ -168,7 +183,7 @@ def test_targets_that_cannot_be_written(tmp_path):
 def test_a_full_disk_leaves_the_old_file(path, monkeypatch):
     before = path.read_bytes()
 
-    def full(file, name, tensor):
+    def full(file, name, tensor, space):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(artifact, "_stream", full)
