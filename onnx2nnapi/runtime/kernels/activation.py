@@ -15,6 +15,8 @@ from onnx2nnapi.runtime.kernels.arithmetic import (
     code_range,
     dequantize,
     float_range,
+    in_blocks,
+    is_finite,
     look_up,
     requantize,
     store,
@@ -32,9 +34,8 @@ def _register_clamp(code: FuseCode) -> None:
         bottom, top = map(np.float32, float_range(code))
         if input.dtype == np.float16:
             return store(np.clip(np.fmax(widen(input), bottom), bottom, top), call.output, call.target)
-        result: Array = np.fmax(input, bottom, out=call.target)  # what is no number becomes the lower bound
-        np.minimum(result, top, out=result)
-        return result
+        result: Array = np.clip(input, bottom, top, out=call.target)
+        return result if is_finite(result) else np.fmax(result, bottom, out=result)  # NaN becomes the lower bound
 
 
 for _code in (FuseCode.RELU, FuseCode.RELU1, FuseCode.RELU6):
@@ -49,7 +50,7 @@ def _register_function(name: str, function: Callable[..., Array]) -> None:
             return look_up(input, table, call.target)
         if input.dtype == np.float16:
             return store(function(widen(input)), call.output, call.target)
-        return function(input, out=call.target)
+        return in_blocks(function, np.empty_like(input) if call.target is None else call.target, input)
 
 
 def _table(function: Callable[..., Array], source: OperandType, target: OperandType) -> Array:

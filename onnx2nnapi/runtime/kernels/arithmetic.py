@@ -8,7 +8,9 @@ Semantics: OperationsExecutionUtils.cpp, QuantUtils.h and gemmlowp's fixedpoint.
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -17,12 +19,15 @@ from onnx2nnapi.nnapi.codes import FuseCode
 from onnx2nnapi.nnapi.types import OperandType
 
 __all__ = [
+    "BLOCK",
     "FLOAT32_MAX",
     "activate",
     "all_codes",
     "code_range",
     "dequantize",
     "float_range",
+    "in_blocks",
+    "is_finite",
     "look_up",
     "multiply_by_quantized_multiplier",
     "quantize_multiplier",
@@ -34,6 +39,7 @@ __all__ = [
     "widen",
 ]
 
+BLOCK = 1 << 16  # elements: a piece of each tensor at hand stays in the second-level cache
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 _FLOAT_RANGES = {
@@ -42,6 +48,27 @@ _FLOAT_RANGES = {
     FuseCode.RELU1: (-1.0, 1.0),
     FuseCode.RELU6: (0.0, 6.0),
 }
+
+
+# -- large tensors -----------------------------------------------------------------------------------------------------
+
+
+def in_blocks(function: Callable[..., object], out: Array, *inputs: Array) -> Array:
+    """``function(*inputs, out=out)``, by pieces that stay in the cache where no input is broadcast.
+
+    Args:
+        function: elementwise, of several passes over its result.
+        out: where it writes.
+        inputs: one of them may be ``out``.
+    """
+    if out.size <= BLOCK or any(x.size != out.size or not x.flags.c_contiguous for x in (out, *inputs)):
+        function(*inputs, out=out)
+        return out
+    flat = [x.reshape(-1) for x in (*inputs, out)]
+    for start in range(0, out.size, BLOCK):
+        *pieces, piece = [x[start : start + BLOCK] for x in flat]
+        function(*pieces, out=piece)
+    return out
 
 
 # -- floats ------------------------------------------------------------------------------------------------------------
@@ -72,14 +99,14 @@ def activate(x: Array, fuse_code: int, out: Array | None = None) -> Array:
     What needs no change and has nowhere to go is returned as it is. float16 results are activated in float32 before
     they are rounded, so that NONE leaves their infinities.
     """
-    if fuse_code == FuseCode.NONE and (out is None or out is x) and _is_finite(x):
+    if fuse_code == FuseCode.NONE and (out is None or out is x) and is_finite(x):
         return x
     low, high = float_range(fuse_code)
     result: Array = np.clip(x, np.float32(low), np.float32(high), out=out)
     return result
 
 
-def _is_finite(x: Array) -> bool:
+def is_finite(x: Array) -> bool:
     """Whether no element is infinite, by a sum of squares: a fraction of the time of writing all of them again.
 
     Numbers above 1e19 and NaN are taken for infinite, too.
@@ -153,7 +180,8 @@ def all_codes(type_: OperandType) -> Array:
 
 def look_up(codes: Array, table: Array, out: Array | None = None) -> Array:
     """A function of 8-bit codes by its table of 256 results, made from ``all_codes``."""
-    return np.take(table, codes.view(np.uint8), out=out, mode="wrap")
+    result = np.empty(codes.shape, table.dtype) if out is None else out
+    return in_blocks(functools.partial(np.take, table, mode="clip"), result, codes.view(np.uint8))
 
 
 # -- fixed point -------------------------------------------------------------------------------------------------------

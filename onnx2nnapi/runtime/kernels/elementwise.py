@@ -17,6 +17,7 @@ from onnx2nnapi.runtime.kernels.arithmetic import (
     activate,
     all_codes,
     code_range,
+    in_blocks,
     look_up,
     multiply_by_quantized_multiplier,
     quantize_multiplier,
@@ -41,8 +42,18 @@ def of_code_pairs(call: Call, function: Codes, a: Array, b: Array) -> Array:
         )
         return function(rows, columns).reshape(-1)
 
-    index = np.multiply(a.view(np.uint8), np.uint16(256), dtype=np.uint16) + b.view(np.uint8)
-    return np.take(call.once("table", tabulate), index, out=call.target, mode="wrap")
+    table = call.once("table", tabulate)
+
+    def compute(first: Array, second: Array, out: Array) -> None:
+        index = np.multiply(first, np.uint16(256), dtype=np.uint16) + second
+        np.take(table, index, out=out, mode="clip")
+
+    return in_blocks(compute, _result(call), a.view(np.uint8), b.view(np.uint8))
+
+
+def _result(call: Call) -> Array:
+    """Where the result is written."""
+    return np.empty(call.output.shape, call.output.dtype) if call.target is None else call.target
 
 
 # -- arithmetic --------------------------------------------------------------------------------------------------------
@@ -102,8 +113,11 @@ def _register_arithmetic(name: str, function: Function) -> None:
         if call["input1"].is_quantized:
             return of_code_pairs(call, _QUANTIZED[name](call, fuse_code), input1, input2)
         if input1.dtype == np.float32:
-            result = function(input1, input2, out=call.target)
-            return activate(result, fuse_code, result)
+
+            def compute(a: Array, b: Array, out: Array) -> None:
+                activate(function(a, b, out=out), fuse_code, out)
+
+            return in_blocks(compute, _result(call), input1, input2)
         if input1.dtype == np.float16:
             wide = function(widen(input1), widen(input2))
             return store(activate(wide, fuse_code, wide), call.output, call.target)
@@ -232,8 +246,7 @@ def select(call: Call, condition: Array, input1: Array, input2: Array) -> Array:
     """The first where the condition holds, else the second."""
     if call["input1"].is_quantized:
         input1, input2 = _moved(input1, call["input1"], call.output), _moved(input2, call["input2"], call.output)
-    out = np.empty(condition.shape, input1.dtype) if call.target is None else call.target
-    return _choose(condition, input1, input2, out)
+    return _choose(condition, input1, input2, _result(call))
 
 
 # -- functions of one tensor -------------------------------------------------------------------------------------------

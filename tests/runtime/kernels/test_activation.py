@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from onnx2nnapi.errors import InvalidModelError
+from onnx2nnapi.runtime.kernels.arithmetic import BLOCK
 from tests.runtime.kernels.single import quantized, run
 
 X = np.array([[-8.0, -2.0, -0.5], [0.0, 0.75, 9.0]], np.float32)
@@ -115,3 +116,14 @@ def test_softmax_refuses(how, words):
 
 def test_clamps_take_zero_sizes():
     assert run("RELU", np.ones((0, 2), np.float32)).shape == (0, 2)
+
+
+@pytest.mark.parametrize("size", [BLOCK, BLOCK + 1, 3 * BLOCK - 1])
+def test_large_tensors_are_computed_by_pieces(size):
+    x = np.linspace(-9, 9, size, dtype=np.float32)
+    np.testing.assert_allclose(run("LOGISTIC", x), sigmoid(x), rtol=1e-5)
+    np.testing.assert_array_equal(run("ADD", x, x, fuse_code=3), np.clip(x + x, 0, 6))
+    codes = (np.arange(size) % 256).astype(np.uint8)
+    np.testing.assert_array_equal(run("DEQUANTIZE", quantized(codes, 0.5, 9), dtype=np.float32), (codes - 9.0) * 0.5)
+    x[-1] = np.nan
+    assert run("RELU", x)[-1] == 0
