@@ -40,10 +40,17 @@ class UnknownValue(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An operand as a rule sees it: its type and, where it is constant, its value (a sub-model for Role.MODEL)."""
+    """An operand as a rule sees it.
+
+    Attributes:
+        type: its type.
+        value: of a constant; a sub-model for Role.MODEL.
+        certain: whether it is there in every run. An input of the model may still be omitted when the model runs.
+    """
 
     type: OperandType
     value: Any = None
+    certain: bool = True
 
 
 @dataclass(slots=True)

@@ -242,6 +242,8 @@ class _Seen:
             return -1, operand.subgraph
         if operand.lifetime is Lifetime.NO_VALUE:
             return None, operand.type.code
+        if operand.lifetime is Lifetime.INPUT:
+            return number, Lifetime.INPUT  # which may be omitted
         if operand.lifetime is not Lifetime.CONSTANT:
             return number
         code = operand.type.code
@@ -410,7 +412,7 @@ class _Validator:
             return None
         if operand.subgraph is not None:
             return Argument(operand.type, self.model.subgraphs[operand.subgraph])
-        return Argument(self.types[index], operand.value)
+        return Argument(self.types[index], operand.value, operand.lifetime is not Lifetime.INPUT)
 
     def _compare(self, index: int, promised: OperandType, computed: OperandType) -> None:
         """A result is as declared: in its sizes, and where it leaves the model in its quantization."""

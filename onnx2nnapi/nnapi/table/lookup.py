@@ -33,7 +33,7 @@ def _lsh_projection(bound: Bound) -> list[Shape]:
     if kind not in (SPARSE_DEPRECATED, DENSE, SPARSE):
         raise RuleError(f"operand 'type' is {kind}, it must be 1, 2 (dense) or 3 (sparse)")
     weight = bound.arguments["weight"]
-    surplus = kind != DENSE and weight is not None and weight.value is not None  # an input may still be omitted
+    surplus = kind != DENSE and weight is not None and weight.certain
     if surplus or (kind == DENSE and weight is None):
         raise RuleError("operand 'weight' goes with the dense type (2), and only with it")
     items = bound.shape("input")[:1]

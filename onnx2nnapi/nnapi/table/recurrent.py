@@ -10,7 +10,7 @@ from onnx2nnapi.nnapi.codes import OperandCode, OperationCode
 from onnx2nnapi.nnapi.rules import Bound, RuleError
 from onnx2nnapi.nnapi.schema import Form, Rank, Role, Rule, Schema, Slot, TypeRow, register, scalar, tensor
 
-__all__ = ["GATES", "all_or_none", "cell_presence", "cell_shapes", "expect_shapes", "lstm_weights"]
+__all__ = ["GATES", "cell_presence", "cell_shapes", "expect_shapes", "lstm_weights"]
 
 GATES = ("input", "forget", "cell", "output")
 
@@ -80,13 +80,19 @@ def expect_shapes(bound: Bound, expected: Mapping[str, Shape]) -> None:
             raise RuleError(f"operand {name!r} has shape {list(bound.shape(name))}, it must be {list(shape)}")
 
 
-def all_or_none(bound: Bound, what: str, names: Sequence[str]) -> bool:
-    """Whether these operands are there; RuleError when only some are."""
-    present = [name for name in names if bound.has(name)]
-    if present and len(present) != len(names):
-        missing = next(name for name in names if name not in present)
-        raise RuleError(f"operand {missing!r} is omitted but {present[0]!r} is not; {what} needs all of them or none")
-    return bool(present)
+def _is_sure(bound: Bound, name: str) -> bool:
+    """Whether an operand is there in every run."""
+    argument = bound.arguments.get(name)
+    return argument is not None and argument.certain
+
+
+def _all_or_none(bound: Bound, what: str, names: Sequence[str]) -> bool | None:
+    """Whether these operands are there, None where only the run will tell; RuleError when only some are."""
+    absent = [name for name in names if not bound.has(name)]
+    sure = [name for name in names if _is_sure(bound, name)]
+    if absent and sure:
+        raise RuleError(f"operand {absent[0]!r} is omitted but {sure[0]!r} is not; {what} needs all of them or none")
+    return True if sure else False if absent else None
 
 
 def _matrix(bound: Bound, name: str) -> tuple[int, int]:
@@ -98,21 +104,21 @@ def _matrix(bound: Bound, name: str) -> tuple[int, int]:
 
 def cell_presence(bound: Bound, prefix: str = "") -> None:
     """Which of a cell's optional operands come together."""
+    names = ("input_to_input_weights", "recurrent_to_input_weights", "input_gate_bias")
+    input_gate = _all_or_none(bound, "an input gate", [prefix + name for name in names])
+    gates = [gate for gate in GATES if gate != "input" or input_gate]
+    peepholes = [f"{prefix}cell_to_{gate}_weights" for gate in gates if gate != "cell"]
+    peephole = _all_or_none(bound, "a peephole", peepholes)
+    if peephole is False and _is_sure(bound, f"{prefix}cell_to_input_weights"):
+        raise RuleError(f"operand '{prefix}cell_to_input_weights' needs the other peepholes")
+    _all_or_none(bound, "layer normalization", [f"{prefix}{gate}_layer_norm_weights" for gate in gates])
+    if input_gate is False and _is_sure(bound, f"{prefix}input_layer_norm_weights"):
+        raise RuleError(f"operand '{prefix}input_layer_norm_weights' must be omitted, as there is no input gate")
+    if not bound.has(f"{prefix}projection_weights") and _is_sure(bound, f"{prefix}projection_bias"):
+        raise RuleError(f"operand '{prefix}projection_bias' needs '{prefix}projection_weights'")
     for clip in ("cell_clip", "projection_clip"):
         if bound.scalar(clip) < 0:
             raise RuleError(f"operand {clip!r} is {bound.scalar(clip)}, it must not be negative (0 does not clip)")
-    names = ("input_to_input_weights", "recurrent_to_input_weights", "input_gate_bias")
-    coupled = not all_or_none(bound, "an input gate", [prefix + name for name in names])
-    gates = [gate for gate in GATES if not (coupled and gate == "input")]
-    peepholes = [f"{prefix}cell_to_{gate}_weights" for gate in gates if gate != "cell"]
-    peephole = all_or_none(bound, "a peephole", peepholes)
-    if bound.has(f"{prefix}cell_to_input_weights") and not peephole:
-        raise RuleError(f"operand '{prefix}cell_to_input_weights' needs the other peepholes")
-    all_or_none(bound, "layer normalization", [f"{prefix}{gate}_layer_norm_weights" for gate in gates])
-    if coupled and bound.has(f"{prefix}input_layer_norm_weights"):
-        raise RuleError(f"operand '{prefix}input_layer_norm_weights' must be omitted, as there is no input gate")
-    if bound.has(f"{prefix}projection_bias") and not bound.has(f"{prefix}projection_weights"):
-        raise RuleError(f"operand '{prefix}projection_bias' needs '{prefix}projection_weights'")
 
 
 def cell_shapes(bound: Bound, prefix: str, batch: int, input_size: int) -> tuple[int, int]:
@@ -209,9 +215,9 @@ def _auxiliary(bound: Bound, names: Sequence[str]) -> int | None:
 
     Without weights it is the input of the backward pass instead.
     """
-    weighted = all_or_none(bound, "the auxiliary input", names)
+    weighted = _all_or_none(bound, "the auxiliary input", names) is not False
     if not bound.has("aux_input"):
-        if weighted:
+        if any(_is_sure(bound, name) for name in names):
             raise RuleError(f"operand {names[0]!r} needs 'aux_input'")
         return None
     shape, like = bound.shape("aux_input"), bound.shape("input")

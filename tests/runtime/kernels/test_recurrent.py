@@ -6,9 +6,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnx2nnapi.errors import InvalidModelError
+from onnx2nnapi.nnapi import validate
 from onnx2nnapi.nnapi.codes import OperationCode
 from onnx2nnapi.nnapi.schema import SCHEMAS
-from tests.runtime.kernels.single import run
+from onnx2nnapi.runtime import Interpreter
+from tests.runtime.kernels.single import model, run
 
 TIME, BATCH, SIZE, CELLS = 5, 2, 3, 4
 GATES = ("input", "forget", "cell", "output")
@@ -28,8 +30,8 @@ def onnxruntime_result(op_type, inputs, outputs=2, **attrs):
     ]
     results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in node.output]
     graph = helper.make_graph([node], "one", [], results, constants)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
-    return onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, {})
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
+    return onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, {})
 
 
 # -- RNN ---------------------------------------------------------------------------------------------------------------
@@ -354,3 +356,19 @@ def test_svdf_is_a_dense_layer_over_remembered_features(bias):
         features = np.einsum("tbi,fi->bft", past, feature)
         filtered = (features * time[:, memory - len(past) :]).sum(axis=-1).reshape(BATCH, units, rank).sum(axis=-1)
         np.testing.assert_allclose(output, np.maximum(filtered + (0 if shift is None else shift), 0), atol=1e-6)
+
+
+def test_the_input_gates_weights_may_be_omitted_when_the_model_runs():
+    cell, x = Cell(10), rng_array(np.random.default_rng(1), BATCH, SIZE)
+    made = model("LSTM", *tensors_of("LSTM", cell.tensors | {"input": x}), activation=TANH)
+    assert validate(made) == 3  # the outputs' rank is left open
+    coupled = Cell(10)
+    for name in ("input_to_input_weights", "recurrent_to_input_weights", "input_gate_bias"):
+        coupled.tensors[name] = None
+    form = SCHEMAS[OperationCode.LSTM].forms[0]
+    fed = [slot.name for slot in form.slots if slot.role.value == "tensor" and cell.tensors.get(slot.name) is not None]
+    _, _, _, output = Interpreter(made).run([x, *(coupled[name] for name in fed)])
+    np.testing.assert_allclose(output, reference(coupled, x[np.newaxis].astype(np.float64))[1], atol=2e-6)
+    coupled.tensors["input_gate_bias"] = cell["input_gate_bias"]
+    with pytest.raises(InvalidModelError, match="an input gate needs all of them or none"):
+        Interpreter(made).run([x, *(coupled[name] for name in fed)])
