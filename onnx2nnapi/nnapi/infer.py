@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -76,8 +77,13 @@ def slot_names(op: Op) -> list[str]:
     Raises:
         RuleError: where the row has no form for its attributes.
     """
-    _, items = arrange(SCHEMAS[OperationCode[op.kind]], list(range(len(op.inputs))), op.attrs)
-    return [slot.name for slot, item in items if slot.role is Role.TENSOR and item is not None]
+    return list(_slot_names(op.kind, len(op.inputs), tuple(sorted(op.attrs))))
+
+
+@functools.cache
+def _slot_names(kind: str, count: int, attrs: tuple[str, ...]) -> tuple[str, ...]:
+    _, items = arrange(SCHEMAS[OperationCode[kind]], list(range(count)), dict.fromkeys(attrs))
+    return tuple(slot.name for slot, item in items if slot.role is Role.TENSOR and item is not None)
 
 
 def _row_fits(row: TypeRow, codes: Mapping[str, OperandCode]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, replace
 
@@ -73,12 +74,7 @@ class OperandType:
     @classmethod
     def of(cls, type_: TensorType) -> OperandType:
         """The operand type of a value of the NNAPI dialect; KeyError for an element type that NNAPI lacks."""
-        quant = type_.quant
-        code = _CODES[type_.dtype.name, _flavour(quant) if type_.dtype.name not in _PLAIN else ""]
-        if quant is None:
-            return cls(code, type_.shape)
-        channels = None if quant.channel_dim is None else ChannelQuant(quant.channel_dim, quant.scales)
-        return cls(code, type_.shape, quant.scale, quant.zero_point, channels)
+        return _operand_type(type_)
 
     def tensor_type(self) -> TensorType:
         """The value type of the NNAPI dialect that this is the operand type of."""
@@ -111,6 +107,16 @@ _CODES = {
     ("int16", "symmetric"): OperandCode.TENSOR_QUANT16_SYMM,
     ("uint16", "asymmetric"): OperandCode.TENSOR_QUANT16_ASYMM,
 }
+
+
+@functools.lru_cache(maxsize=1 << 14)  # a graph's operations ask again and again for the same few types
+def _operand_type(type_: TensorType) -> OperandType:
+    quant, name = type_.quant, type_.dtype.name
+    code = _CODES[name, _flavour(quant) if name not in _PLAIN else ""]
+    if quant is None:
+        return OperandType(code, type_.shape)
+    channels = None if quant.channel_dim is None else ChannelQuant(quant.channel_dim, quant.scales)
+    return OperandType(code, type_.shape, quant.scale, quant.zero_point, channels)
 
 
 def _flavour(quant: Quantization | None) -> str:

@@ -42,6 +42,13 @@ def layout(graph: Graph, options: Options) -> bool:
             changed |= layout(subgraph, options)
     rewriter = Rewriter(graph, options.feature_level)
     # Each step lowers the cost of the transposes, or leaves it and brings movement nearer to the outputs: this ends.
-    while any(step(rewriter) for step in (move_locally, cut_frames, simplify_reshapes)):
+    while True:
+        moved = move_locally(rewriter)
+        while cut_frames(rewriter):
+            moved = True
+            if not move_locally(rewriter):
+                break  # nothing has changed since the best choice of frames was found
+        changed |= moved
+        if not simplify_reshapes(rewriter):
+            return changed
         changed = True
-    return changed

@@ -26,7 +26,6 @@ __all__ = ["cut_frames"]
 
 _SOURCE, _SINK = 0, 1  # also the frames that they stand for
 _NEVER = float(1 << 62)  # more than all the weights of any graph
-_FLIP = 1  # among equals, the cut that changes the fewest operations
 
 
 def cut_frames(rewriter: Rewriter) -> bool:
@@ -119,7 +118,8 @@ def _solve(frames: Frames, region: _Region) -> list[Choice]:
         spare += 2
     for op, choice in region.choices.items():
         ends = (nodes[op], _SINK) if choice.frame else (_SOURCE, nodes[op])
-        _add(network, *ends, choice.cost + _FLIP)
+        if choice.cost:
+            _add(network, *ends, choice.cost)
     if not cost_now:
         return []
     cost, (source_side, _) = nx.minimum_cut(network, _SOURCE, _SINK, flow_func=nx.algorithms.flow.boykov_kolmogorov)

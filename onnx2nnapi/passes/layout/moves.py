@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from onnx2nnapi.ir.graph import Graph, Op, Value
-from onnx2nnapi.ir.types import Shape
+from onnx2nnapi.ir.types import Shape, TensorType
 from onnx2nnapi.nnapi.codes import OperationCode
 from onnx2nnapi.nnapi.infer import bind_values, slot_names
 from onnx2nnapi.nnapi.rules import RuleError, UnknownValue, level_of, output_types
@@ -395,8 +395,28 @@ def accepts(
     op: Op, inputs: Sequence[Value | None], attrs: Mapping[str, Any], outputs: Sequence[Value], level: int
 ) -> bool:
     """Whether the operation's row takes other inputs and attributes at ``level``, and gives these outputs."""
-    schema = schema_of(op)
-    declared = [OperandType.of(value.known) for value in outputs]
+    kinds = tuple(None if value is None else (value.known, value.const is not None) for value in inputs)
+    results = tuple(value.known for value in outputs)
+    answer = functools.partial(_answer, op.kind, inputs, attrs, results, level)
+    if any(value is not None and value.const is not None and value.known.dtype.kind != "f" for value in inputs):
+        return answer()  # integers may be sizes or positions, whose values the row asks for
+    key = (op.kind, kinds, tuple(sorted(attrs.items())), results, level)
+    if key not in _answers:
+        if len(_answers) >= _MOST_ANSWERS:
+            _answers.clear()
+        _answers[key] = answer()
+    return _answers[key]
+
+
+_MOST_ANSWERS = 1 << 14
+_answers: dict[Hashable, bool] = {}  # networks repeat themselves: most questions have been asked before
+
+
+def _answer(
+    kind: str, inputs: Sequence[Value | None], attrs: Mapping[str, Any], results: Sequence[TensorType], level: int
+) -> bool:
+    schema = SCHEMAS[OperationCode[kind]]
+    declared = [OperandType.of(type_) for type_ in results]
     try:
         bound = bind_values(schema, inputs, attrs, outputs=declared)
         fits = isinstance(schema.layout, Regroups) or level_of(bound) <= level

@@ -83,9 +83,11 @@ class Rewriter:
             return math.inf
         if moves_only_ones(type_.shape, perm):
             return 0 if arrange_shape(type_.shape, perm) == type_.shape else RESHAPE
-        excess = max(0, len(reduced(type_.shape, perm)[0]) - MAX_RANK)
-        around = 2 * RESHAPE if type_.rank > MAX_RANK else 0
-        return type_.nbytes + OPERATION * (1 + excess) + around
+        plain = type_.nbytes + OPERATION
+        if type_.rank <= MAX_RANK:
+            return plain
+        excess = max(0, len(reduced(type_.shape, perm)[0]) - MAX_RANK)  # more than one transpose, with reshapes around
+        return plain + excess * plain + 2 * RESHAPE
 
     def copy_cost(self, name: str, perm: Perm) -> float:
         """What ``input_for`` would add to the graph."""
