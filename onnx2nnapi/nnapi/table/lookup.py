@@ -7,7 +7,7 @@ from onnx2nnapi.nnapi.codes import OperandCode, OperationCode
 from onnx2nnapi.nnapi.rules import Bound, RuleError
 from onnx2nnapi.nnapi.schema import Fixed, Form, Rank, SameAs, Schema, array, register, scalar, tensor, type_rows
 
-__all__: list[str] = []
+__all__ = ["DENSE", "SPARSE"]
 
 # Types of LSH_PROJECTION: one number of bits for each hash, or each bit a number of its own.
 SPARSE_DEPRECATED, DENSE, SPARSE = 1, 2, 3

@@ -6,13 +6,12 @@ import numpy as np
 
 from onnx2nnapi.ir.types import Array
 from onnx2nnapi.nnapi.rules import RuleError
+from onnx2nnapi.nnapi.table.lookup import DENSE, SPARSE
 from onnx2nnapi.runtime.kernels import Call, kernel
 from onnx2nnapi.runtime.kernels.fingerprint import fingerprint64
 from onnx2nnapi.runtime.kernels.philox import uniform
 
 __all__: list[str] = []
-
-DENSE, SPARSE = 2, 3
 
 
 @kernel("EMBEDDING_LOOKUP")

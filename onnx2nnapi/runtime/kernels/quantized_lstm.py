@@ -6,6 +6,7 @@ import numpy as np
 
 from onnx2nnapi.ir.types import Array
 from onnx2nnapi.nnapi.table.quantized_lstm import state_exponent
+from onnx2nnapi.nnapi.table.recurrent import GATES
 from onnx2nnapi.runtime.kernels import Call, kernel
 from onnx2nnapi.runtime.kernels.arithmetic import (
     multiply_by_quantized_multiplier,
@@ -16,7 +17,6 @@ from onnx2nnapi.runtime.kernels.fixed_point import inverse_square_root, logistic
 
 __all__: list[str] = []
 
-GATES = ("input", "forget", "cell", "output")
 INT16 = (-(1 << 15), (1 << 15) - 1)
 INT8 = (-128, 127)
 LAYER_NORM_GUARD = 1 << 20

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from onnx2nnapi.ir.types import Array
+from onnx2nnapi.nnapi.table.recurrent import GATES
 from onnx2nnapi.runtime.kernels import Call, kernel
 from onnx2nnapi.runtime.kernels.arithmetic import widen
 
@@ -19,7 +20,6 @@ __all__: list[str] = []
 
 Operands = Mapping[str, "Array | None"]
 
-GATES = ("input", "forget", "cell", "output")
 NORMALIZATION_EPSILON = 1e-8
 
 
