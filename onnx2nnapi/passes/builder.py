@@ -152,7 +152,7 @@ class Builder:
         Args:
             kind: the operation's name.
             tensors: its data operands in order (the variadic ones in their place), None = omitted.
-            quant: scale and zero point of the outputs, where the row leaves them free.
+            quant: scale and zero point of the outputs, where the row leaves them free; the first operand's by default.
             dtype: element type of the output, where the inputs don't determine it (CAST, QUANTIZE).
             results: how many outputs, where more than the least are wanted (the last states of a sequence).
             attrs: every other operand by name; sub-models as Graphs. Those at their default may be left out.
@@ -162,6 +162,8 @@ class Builder:
         """
         schema = SCHEMAS[OperationCode[kind]]
         kept = {name: _plain(value) for name, value in attrs.items() if value is not None}
+        if quant is None and dtype is None and tensors and tensors[0] is not None:
+            quant = tensors[0].known.quant
         quants = [quant] if quant is None or isinstance(quant, Quantization) else list(quant)
         try:
             bound = bind_values(schema, tensors, kept, dtype, (None,) * results)
@@ -210,7 +212,9 @@ class Builder:
             return x
         if x.const is not None and x.known.quant is None:
             return self.const(x.const.reshape(target), name=f"{x.name}.reshaped")
-        return self.emit("RESHAPE", x, shape=target)
+        from onnx2nnapi.passes.legalize import carry  # the rules' knowledge of element types, built on this class
+
+        return carry.reshape(self, x, target)
 
 
 def _declared(bound: Bound, dtype: Any, quant: Quantization | None, index: int) -> OperandType | None:

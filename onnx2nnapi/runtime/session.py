@@ -145,19 +145,16 @@ class Session:
         return {port.name: _checked(port, feeds[port.name]) for port in self.inputs}
 
     def _output(self, port: Port, tensors: Mapping[str, Array | None], given: Mapping[str, Array]) -> Array:
-        if port.source is not None:
-            return given[port.source].copy()
         dtype = _dtype(port.dtype)
+        if port.source is not None:
+            return _shaped(np.array(given[port.source], dtype=dtype), port)
         if port.constant is not None:
             constant = port.constant.numpy() if isinstance(port.constant, LazyArray) else port.constant
             return np.array(constant, dtype=dtype)
         array = tensors[port.tensor or ""]
         if array is None:
             raise InvalidModelError("nothing computes it", where=f"output {port.name!r}")
-        array = array.astype(dtype, copy=False)
-        if all(isinstance(dim, int) for dim in port.shape):
-            return array.reshape(tuple(dim for dim in port.shape if isinstance(dim, int)))
-        return array
+        return _shaped(array.astype(dtype, copy=False), port)
 
     # -- its end -----------------------------------------------------------------------------------------------------
 
@@ -258,6 +255,12 @@ def _converted(value: object, dtype: np.dtype[Any], where: str) -> Array:
     except (TypeError, ValueError, OverflowError):
         pass
     raise FeedError(f"{value!r:.60} is no array of {dtype}", where=where)
+
+
+def _shaped(array: Array, port: Port) -> Array:
+    """The array in the port's shape, where that is static: rank 0 and ranks above 4 change hands in another one."""
+    sizes = tuple(dim for dim in port.shape if isinstance(dim, int))
+    return array.reshape(sizes) if len(sizes) == len(port.shape) else array
 
 
 def _to_operand(port: Port, array: Array, type_: OperandType | None) -> Array:

@@ -93,6 +93,8 @@ def _lower(rewriter: Rewriter, op: Op) -> bool:
     source = graph.producer(name)
     if source is None or not rewriter.is_reshape(source) or result.shape != graph[name].shape:
         return False
+    if result.known.dtype != graph[name].known.dtype:  # a reshape of the result may need a higher level
+        return False
     origin = str(source.inputs[0])
     shape = graph[origin].shape
     if not all(_suits(graph[item], shape, result.shape) for item in op.inputs if item is not None and item != name):

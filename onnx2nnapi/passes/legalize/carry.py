@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from onnx2nnapi.ir.graph import Value
+from onnx2nnapi.ir.types import Shape
 from onnx2nnapi.nnapi.codes import OperationCode
 from onnx2nnapi.nnapi.schema import SCHEMAS
 from onnx2nnapi.nnapi.types import OperandType
@@ -19,7 +20,7 @@ from onnx2nnapi.passes.builder import Builder
 from onnx2nnapi.passes.element_types import BYTES
 from onnx2nnapi.passes.legalize.shapes import binary
 
-__all__ = ["carried", "from_bool", "takes", "to_bool"]
+__all__ = ["carried", "from_bool", "reshape", "takes", "to_bool"]
 
 EXACT_IN_FLOAT32 = 2**24
 _HALF = 65536
@@ -57,7 +58,31 @@ def from_bool(b: Builder, x: Value, dtype: np.dtype[Any]) -> Value:
     if x.known.size > _LARGE and dtype.itemsize > 1:
         return b.emit("CAST", from_bool(b, x, np.dtype(np.uint8)), dtype=dtype)
     quant = BYTES if dtype.itemsize == 1 else None
-    return b.emit("SELECT", x, *(b.const(np.full(x.shape, value, dtype), quant=quant) for value in (1, 0)))
+    return b.emit("SELECT", x, *(b.const(np.full(x.shape, value, dtype), quant=quant) for value in (1, 0)), quant=quant)
+
+
+def reshape(b: Builder, x: Value, shape: Shape) -> Value:
+    """RESHAPE in any type; int32 below level 6 by EXPAND_DIMS where that is enough."""
+    if x.known.dtype == np.int32 and not takes(b, "RESHAPE", x) and b.at_least(3):
+        added = _added_axes(x.shape, shape)
+        if added is not None:
+            for axis in added:
+                x = b.emit("EXPAND_DIMS", x, axis=axis)
+            return x
+    return carried(b, "RESHAPE", x, lambda value: b.emit("RESHAPE", value, shape=shape))
+
+
+def _added_axes(shape: Shape, target: Shape) -> list[int] | None:
+    """The axes of size 1 whose insertion turns ``shape`` into ``target``; None where that is not enough."""
+    added, position = [], 0
+    for axis, size in enumerate(target):
+        if position < len(shape) and shape[position] == size and len(target) - axis >= len(shape) - position:
+            position += 1
+        elif size == 1:
+            added.append(axis)
+        else:
+            return None
+    return added if position == len(shape) else None
 
 
 def to_bool(b: Builder, x: Value) -> Value:

@@ -17,7 +17,7 @@ from onnx2nnapi.passes.legalize.elementwise import one
 from onnx2nnapi.passes.legalize.logic import cast_to
 from onnx2nnapi.passes.legalize.shapes import MAX_RANK, axis_of, binary, broadcast_to
 
-__all__ = ["concat", "gather_axis", "pad_value", "reshaped", "sliced", "transposed"]
+__all__ = ["concat", "gather_axis", "pad_value", "sliced", "transposed"]
 
 
 @legalizes("Identity", "Dropout")
@@ -40,34 +40,7 @@ def identity(b: Builder, op: Op) -> Value | tuple[Value, Value]:
 @legalizes("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 def reshape(b: Builder, op: Op) -> Value:
     """RESHAPE to the shape that inference found."""
-    return reshaped(b, b.inputs(op)[0], b.out_shape(op))
-
-
-def reshaped(b: Builder, x: Value, shape: Sequence[int]) -> Value:
-    """``x`` in another shape, of any type and rank; int32 below level 6 by EXPAND_DIMS where that is enough."""
-    target = tuple(shape)
-    if target == x.shape or x.const is not None:
-        return b.reshape(x, target)
-    if x.known.dtype == np.int32 and not takes(b, "RESHAPE", x):
-        added = _added_axes(x.shape, target)
-        if added is not None and b.at_least(3):
-            for axis in added:
-                x = b.emit("EXPAND_DIMS", x, axis=axis)
-            return x
-    return carried(b, "RESHAPE", x, lambda value: b.reshape(value, target))
-
-
-def _added_axes(shape: Sequence[int], target: Sequence[int]) -> list[int] | None:
-    """The axes of size 1 whose insertion turns ``shape`` into ``target``; None where that is not enough."""
-    added, position = [], 0
-    for axis, size in enumerate(target):
-        if position < len(shape) and shape[position] == size and len(target) - axis >= len(shape) - position:
-            position += 1
-        elif size == 1:
-            added.append(axis)
-        else:
-            return None
-    return added if position == len(shape) else None
+    return b.reshape(b.inputs(op)[0], b.out_shape(op))
 
 
 @legalizes("Transpose")
@@ -97,8 +70,8 @@ def transposed(b: Builder, x: Value, perm: Sequence[int]) -> Value:
     sizes = [math.prod(x.shape[axis] for axis in groups[i]) for i in order]
     inner = [order.index(i) for i in range(len(groups))]
     if len(groups) > MAX_RANK:
-        return reshaped(b, _in_two(b, reshaped(b, x, sizes), inner), out)
-    return reshaped(b, transposed(b, reshaped(b, x, sizes or [1]), inner or [0]), out)
+        return b.reshape(_in_two(b, b.reshape(x, sizes), inner), out)
+    return b.reshape(transposed(b, b.reshape(x, sizes or [1]), inner or [0]), out)
 
 
 def _follows(shape: Sequence[int], first: int, second: int) -> bool:
@@ -111,21 +84,21 @@ def _in_two(b: Builder, x: Value, perm: Sequence[int]) -> Value:
     front = perm[0]
     shape = x.shape
     merged = (math.prod(shape[:front]), shape[front], math.prod(shape[front + 1 :]))
-    moved = reshaped(
-        b, b.transpose(reshaped(b, x, merged), (1, 0, 2)), (shape[front], *shape[:front], *shape[front + 1 :])
+    moved = b.reshape(
+        b.transpose(b.reshape(x, merged), (1, 0, 2)), (shape[front], *shape[:front], *shape[front + 1 :])
     )
     rest = [axis - (axis > front) for axis in perm[1:]]
     parts = _unstacked(b, moved)
     permuted = [transposed(b, part, rest) for part in parts]
-    joined = concat(b, [reshaped(b, part, (1, part.known.size)) for part in permuted], 0)
-    return reshaped(b, joined, (shape[front], *permuted[0].shape))
+    joined = concat(b, [b.reshape(part, (1, part.known.size)) for part in permuted], 0)
+    return b.reshape(joined, (shape[front], *permuted[0].shape))
 
 
 def _unstacked(b: Builder, x: Value) -> list[Value]:
     """The slices along the first dimension, without it."""
-    flat = reshaped(b, x, (x.shape[0], math.prod(x.shape[1:])))
+    flat = b.reshape(x, (x.shape[0], math.prod(x.shape[1:])))
     rows = split_axis(b, flat, 0, [1] * x.shape[0])
-    return [reshaped(b, row, x.shape[1:]) for row in rows]
+    return [b.reshape(row, x.shape[1:]) for row in rows]
 
 
 @legalizes("Concat")
@@ -142,8 +115,8 @@ def concat(b: Builder, values: Sequence[Value], axis: int) -> Value:
     first = values[0]
     if first.rank > MAX_RANK:
         before, after = math.prod(first.shape[:axis]), math.prod(first.shape[axis + 1 :])
-        joined = concat(b, [reshaped(b, v, (before, v.shape[axis], after)) for v in values], 1)
-        return reshaped(b, joined, (*first.shape[:axis], joined.shape[1], *first.shape[axis + 1 :]))
+        joined = concat(b, [b.reshape(v, (before, v.shape[axis], after)) for v in values], 1)
+        return b.reshape(joined, (*first.shape[:axis], joined.shape[1], *first.shape[axis + 1 :]))
     if takes(b, "CONCATENATION", first, "inputs"):
         return b.emit("CONCATENATION", *values, axis=axis)
     if first.known.dtype.kind == "b":
@@ -265,9 +238,9 @@ def _sliced_by_axis(
     """Rank above 4: one axis at a time, the dimensions around it merged."""
     for axis in moved:
         shape = x.shape
-        flat = reshaped(b, x, (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])))
+        flat = b.reshape(x, (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])))
         cut = sliced(b, flat, (0, begin[axis], 0), (flat.shape[0], size[axis], flat.shape[2]), (1, stride[axis], 1))
-        x = reshaped(b, cut, (*shape[:axis], size[axis], *shape[axis + 1 :]))
+        x = b.reshape(cut, (*shape[:axis], size[axis], *shape[axis + 1 :]))
     return x
 
 
@@ -289,10 +262,10 @@ def gather(b: Builder, op: Op) -> Value:
             begin = tuple(start if i == axis else 0 for i in range(x.rank))
             extent = tuple(index.size if i == axis else have for i, have in enumerate(x.shape))
             part = sliced(b, x, begin, extent, tuple(step if i == axis else 1 for i in range(x.rank)))
-            return reshaped(b, part, b.out_shape(op))
-        return reshaped(b, gather_axis(b, x, index.reshape(-1), axis), b.out_shape(op))
-    flat = reshaped(b, wrapped(b, indices, size), (indices.known.size,))
-    return reshaped(b, _gathered(b, x, flat, axis), b.out_shape(op))
+            return b.reshape(part, b.out_shape(op))
+        return b.reshape(gather_axis(b, x, index.reshape(-1), axis), b.out_shape(op))
+    flat = b.reshape(wrapped(b, indices, size), (indices.known.size,))
+    return b.reshape(_gathered(b, x, flat, axis), b.out_shape(op))
 
 
 def wrapped(b: Builder, indices: Value, size: int) -> Value:
@@ -383,31 +356,21 @@ def pad_value(b: Builder, x: Value, paddings: Sequence[tuple[int, int]], value: 
     """Padding with one value, in any rank and type."""
     if x.rank > MAX_RANK:
         return _padded_by_axis(b, x, paddings, value)
-    quantized = x.known.quant is not None
-    if value == 0 and not quantized:
-        return carried(b, "PAD", x, lambda v: b.emit("PAD", v, paddings=tuple(paddings)))
     if value == 0:
-        return b.emit("PAD", x, paddings=tuple(paddings))
-    if x.known.dtype.kind == "f" or quantized:
-        return b.emit("PAD_V2", x, paddings=tuple(paddings), pad_value=value)
-    return carried(
-        b, "PAD_V2", x, lambda v: b.emit("PAD_V2", v, paddings=tuple(paddings), pad_value=_carried_value(x, v, value))
-    )
-
-
-def _carried_value(x: Value, v: Value, value: float) -> float:
-    if x.known.dtype == np.int32 and v.known.dtype == np.float32 and abs(value) > 2**15:
-        return value
-    return float(value) if v.known.dtype.kind == "f" else value
+        return carried(b, "PAD", x, lambda v: b.emit("PAD", v, paddings=tuple(paddings)))
+    if x.known.dtype == np.int32:  # 0 is what every carrier pads with
+        term = one(b, x, value)
+        return binary(b, "ADD", pad_value(b, binary(b, "SUB", x, term), paddings, 0), term)
+    return carried(b, "PAD_V2", x, lambda v: b.emit("PAD_V2", v, paddings=tuple(paddings), pad_value=value))
 
 
 def _padded_by_axis(b: Builder, x: Value, paddings: Sequence[tuple[int, int]], value: float) -> Value:
     for axis, (low, high) in enumerate(paddings):
         if low or high:
             shape = x.shape
-            flat = reshaped(b, x, (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])))
+            flat = b.reshape(x, (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])))
             wide = pad_value(b, flat, [(0, 0), (low, high), (0, 0)], value)
-            x = reshaped(b, wide, (*shape[:axis], wide.shape[1], *shape[axis + 1 :]))
+            x = b.reshape(wide, (*shape[:axis], wide.shape[1], *shape[axis + 1 :]))
     return x
 
 
@@ -433,8 +396,8 @@ def depth_to_space(b: Builder, op: Op) -> Value:
     n, c, h, w = x.shape
     if op.attrs["mode"] == "CRD" and block > 1:
         inner = c // block**2
-        split_channels = reshaped(b, x, (n, inner, block**2, h * w))
-        x = reshaped(b, transposed(b, split_channels, (0, 2, 1, 3)), (n, c, h, w))
+        split_channels = b.reshape(x, (n, inner, block**2, h * w))
+        x = b.reshape(transposed(b, split_channels, (0, 2, 1, 3)), (n, c, h, w))
     return from_nhwc(b, b.emit("DEPTH_TO_SPACE", to_nhwc(b, x), block_size=block), 4)
 
 

@@ -12,7 +12,7 @@ from onnx2nnapi.passes.builder import Builder
 from onnx2nnapi.passes.legalize import legalizes
 from onnx2nnapi.passes.legalize.convolution import from_nhwc, padding_attrs, to_nhwc
 from onnx2nnapi.passes.legalize.elementwise import difference, one, shift
-from onnx2nnapi.passes.legalize.movement import concat, reshaped, sliced
+from onnx2nnapi.passes.legalize.movement import concat, sliced
 from onnx2nnapi.passes.legalize.reduction import reduce_axes
 from onnx2nnapi.passes.legalize.shapes import axis_of, binary, unary
 
@@ -53,8 +53,8 @@ def instance_normalization(b: Builder, op: Op) -> Value:
         result = from_nhwc(b, b.emit("INSTANCE_NORMALIZATION", to_nhwc(b, x), **attrs), x.rank)
     else:
         n, c = x.shape[:2]
-        result = reshaped(
-            b, normalized(b, reshaped(b, x, (n, c, math.prod(x.shape[2:]))), (2,), op.attrs["epsilon"]), x.shape
+        result = b.reshape(
+            normalized(b, b.reshape(x, (n, c, math.prod(x.shape[2:]))), (2,), op.attrs["epsilon"]), x.shape
         )
     for kind, value, neutral in (("MUL", gamma, 1), ("ADD", beta, 0)):
         if value.const is None or not np.all(value.const.numpy() == np.array(neutral, dtype)):
