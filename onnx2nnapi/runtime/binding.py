@@ -10,7 +10,7 @@ import numpy as np
 from onnx2nnapi.errors import FeedError, InternalError, InvalidModelError, Onnx2NnapiError
 from onnx2nnapi.ir.types import Array, Shape
 from onnx2nnapi.nnapi.model import Lifetime, Operand, Operation, Subgraph
-from onnx2nnapi.nnapi.rules import Bound, RuleError, UnknownValue
+from onnx2nnapi.nnapi.rules import RuleError, UnknownValue
 from onnx2nnapi.nnapi.schema import SCHEMAS, Role, Schema, Slot
 from onnx2nnapi.nnapi.types import OperandType
 
@@ -24,8 +24,6 @@ __all__ = [
     "refusal",
     "schema_of",
     "settle",
-    "slots_of",
-    "topological_order",
     "translated",
 ]
 
@@ -38,12 +36,6 @@ def schema_of(graph: Subgraph, operation: Operation) -> Schema:
     if schema is None:
         raise refusal(graph, operation, "the interpreter does not know this operation")
     return schema
-
-
-def slots_of(bound: Bound, count: int) -> list[Slot]:
-    """One slot for each of ``count`` operands, the variadic slot repeated."""
-    repeat = count - len(bound.slots) + 1
-    return [item for slot in bound.slots for item in ([slot] * repeat if slot.variadic else [slot])]
 
 
 def argument_names(slots: Sequence[Slot]) -> list[str]:
@@ -168,35 +160,3 @@ def translated(error: Exception, graph: Subgraph, operation: Operation) -> Onnx2
     if isinstance(error, MemoryError):
         return refusal(graph, operation, "there is not enough memory for its result")
     return InternalError(f"the kernel failed: {type(error).__name__}: {error}", where=describe(graph, operation))
-
-
-# -- order -------------------------------------------------------------------------------------------------------------
-
-
-def topological_order(graph: Subgraph) -> list[Operation]:
-    """The operations, each after those whose results it reads; NNAPI takes them in any order.
-
-    Raises:
-        InvalidModelError: there is a cycle.
-    """
-    writer = {index: operation for operation in graph.operations for index in operation.outputs}
-    waiting: dict[Operation, int] = {}
-    readers: dict[Operation, list[Operation]] = {operation: [] for operation in graph.operations}
-    for operation in graph.operations:
-        sources = dict.fromkeys(writer[index] for index in operation.inputs if index in writer)
-        waiting[operation] = len(sources)
-        for source in sources:
-            readers[source].append(operation)
-    ready = [operation for operation in reversed(graph.operations) if not waiting[operation]]
-    order = []
-    while ready:
-        operation = ready.pop()
-        order.append(operation)
-        for reader in reversed(readers[operation]):
-            waiting[reader] -= 1
-            if not waiting[reader]:
-                ready.append(reader)
-    if len(order) != len(graph.operations):
-        stuck = next(operation for operation in graph.operations if waiting[operation])
-        raise refusal(graph, stuck, "it is part of a cycle")
-    return order

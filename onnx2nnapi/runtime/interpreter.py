@@ -21,9 +21,10 @@ from onnx2nnapi.errors import FeedError, InvalidModelError
 from onnx2nnapi.ir.garbage import collector_off
 from onnx2nnapi.ir.types import Array
 from onnx2nnapi.nnapi.model import Lifetime, Model, Operation, Subgraph
-from onnx2nnapi.nnapi.rules import Argument, Bound, RuleError, UnknownValue, bind, level_of, output_types
+from onnx2nnapi.nnapi.rules import Argument, Bound, RuleError, UnknownValue, bind, expand_slots, level_of, output_types
 from onnx2nnapi.nnapi.schema import Role
 from onnx2nnapi.nnapi.types import OperandType
+from onnx2nnapi.nnapi.validation import execution_order
 from onnx2nnapi.runtime.binding import (
     Submodel,
     argument_names,
@@ -33,8 +34,6 @@ from onnx2nnapi.runtime.binding import (
     operand_value,
     refusal,
     schema_of,
-    slots_of,
-    topological_order,
     translated,
 )
 from onnx2nnapi.runtime.kernels import KERNELS, Call, Kernel
@@ -119,7 +118,7 @@ class _GraphRunner:
     def __init__(self, graph: Subgraph, owner: Interpreter) -> None:
         self.graph = graph
         self.owner = owner
-        self.order = topological_order(graph)
+        self.order = _in_order(graph)
         self.times: dict[Operation, OperationTime] = {}
         self._recipes: OrderedDict[Key, _Recipe] = OrderedDict()
         self._lock = threading.Lock()
@@ -245,7 +244,7 @@ class _GraphRunner:
             binding = binding or self._bind_now(operation, types, values)
         except RuleError as error:
             raise refusal(graph, operation, str(error)) from None
-        slots = slots_of(binding.bound, len(operation.inputs))
+        slots = expand_slots(binding.bound.slots, len(operation.inputs)) or []
         names = argument_names(slots)
         constants = frozenset(
             name for name, index in zip(names, operation.inputs, strict=True) if index in self.constants
@@ -286,7 +285,7 @@ class _GraphRunner:
             for argument, lasts in zip(arguments, lasting, strict=True)
         ]
         bound = bind(schema_of(self.graph, operation), hidden, declared)
-        for slot, argument in zip(slots_of(bound, len(hidden)), hidden, strict=True):
+        for slot, argument in zip(expand_slots(bound.slots, len(hidden)) or (), hidden, strict=True):
             if slot.role is not Role.TENSOR and argument is not None and argument.value is None:
                 return None
         level_of(bound)
@@ -316,6 +315,15 @@ class _GraphRunner:
             value = values.get(index) if number is None else models[number]
             arguments.append(None if value is None else Argument(types[index], value))
         return arguments, [operands[index].type for index in operation.outputs]
+
+
+def _in_order(graph: Subgraph) -> list[Operation]:
+    """The operations, each after those whose results it reads; NNAPI takes them in any order."""
+    order = execution_order(graph)
+    if len(order) < len(graph.operations):
+        stuck = min(set(range(len(graph.operations))) - set(order))
+        raise refusal(graph, graph.operations[stuck], "it depends on its own result")
+    return [graph.operations[position] for position in order]
 
 
 def _timed(kernel: Kernel, record: OperationTime) -> Kernel:
