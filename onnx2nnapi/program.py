@@ -178,17 +178,27 @@ def check(program: Program) -> None:
                 raise InvalidModelError(f"input {given[name]} does not fit operand {type_}", where=where)
         for name, type_ in zip(segment.outputs, main.output_types(), strict=True):
             define(name, type_, where)
-    names = {port.name for port in program.inputs}
+    inputs = {port.name: port for port in program.inputs}
     for port in program.outputs:
         where = f"output {port.name!r:.60}"
         if port.tensor is not None:
             found = defined.get(port.tensor)
             if found is None or not carries(port, found):
                 raise InvalidModelError(f"{port} does not fit tensor {port.tensor!r:.60}", where=where)
-        elif port.source is not None and port.source not in names:
+        elif port.source is not None and port.source not in inputs:
             raise InvalidModelError(f"repeats {port.source!r:.60}, which is no input", where=where)
+        elif port.source is not None and not _repeats(port, inputs[port.source]):
+            raise InvalidModelError(f"repeats {inputs[port.source]}, but is {port}", where=where)
         elif port.source is None and port.constant is None:
             raise InvalidModelError("is bound to nothing", where=where)
+
+
+def _repeats(port: Port, source: Port) -> bool:
+    """Whether an output can repeat an input: as many elements, or the same sizes where these are dynamic."""
+    sizes = [[dim for dim in end.shape if isinstance(dim, int)] for end in (port, source)]
+    if any(len(known) < len(end.shape) for known, end in zip(sizes, (port, source), strict=True)):
+        return port.shape == source.shape
+    return math.prod(sizes[0]) == math.prod(sizes[1])
 
 
 def carries(port: Port, type_: OperandType) -> bool:

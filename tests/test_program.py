@@ -183,6 +183,8 @@ def write_changed(path, change):
         (lambda d, m: d["outputs"][0].update(binding="magic"), "binding 'magic' is unknown"),
         (lambda d, m: d["outputs"][0].update(binding="unused"), "is bound to nothing"),
         (lambda d, m: d["outputs"][2].update(input="none"), "repeats 'none', which is no input"),
+        (lambda d, m: d["inputs"][1].update(shape=[4]), r"repeats spare: int64\[4\], but is echo: int64\[3\]"),
+        (lambda d, m: d["inputs"][1].update(shape=["n"]), r"repeats spare: int64\[n\], but is echo"),
         (lambda d, m: d["outputs"][3].update(tensor="gone"), "tensor is missing"),
         (lambda d, m: d["outputs"][3].update(dtype="float32"), "of another type or shape"),
         (lambda d, m: d["outputs"][4].update(value=["x", 1, 2]), "is no float64"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -31,16 +32,15 @@ class Session:
     """Runs a program by its ONNX names, dtypes and shapes. ``run`` may be called from several threads.
 
     Args:
-        program: a Program, or the path of a .nnapi file, or of an .onnx file, converted with ``convert_options``.
+        program: a Program, or the path of a .nnapi file.
         backend: "nnapi" is Android's runtime (or ``library``), "host" numpy, "auto" NNAPI where the library loads.
         library: path of a libneuralnetworks.so other than the system's.
         devices: names of the devices to use; None leaves the choice to NNAPI.
         profile: host only: record the time of each operation, see ``Interpreter``.
         device_options: keyword arguments of NnapiExecutor.
-        convert_options: keyword arguments of ``convert``.
 
     Raises:
-        ArtifactError, InvalidModelError, UnsupportedError: the program cannot be had.
+        ArtifactError: the file is missing, malformed, or an ONNX model, which is to be converted first.
         DeviceError: NNAPI was asked for and cannot be had.
 
     Attributes:
@@ -58,11 +58,10 @@ class Session:
         devices: str | int | Sequence[str | int] | None = None,
         profile: bool = False,
         device_options: Mapping[str, Any] | None = None,
-        **convert_options: Any,
     ) -> None:
         if backend not in ("auto", "host", "nnapi"):
             raise InvalidModelError(f"there is no back end {backend!r}", hint="choose auto, host or nnapi")
-        self.program = _program(program, convert_options)
+        self.program = _program(program)
         self.backend = _choose(backend, library)
         self.executors: tuple[Executor, ...] = tuple(
             self._executor(position, library, devices, profile, device_options or {})
@@ -178,21 +177,18 @@ class Session:
         self.close()
 
 
-def _program(given: Program | str | os.PathLike[str], convert_options: Mapping[str, Any]) -> Program:
-    if isinstance(given, (str, os.PathLike)) and os.fspath(given).endswith(".onnx"):
-        from onnx2nnapi.api import convert
-
-        return convert(given, **convert_options)
-    if convert_options:
-        raise InvalidModelError(
-            f"{', '.join(convert_options)} can only be chosen when an .onnx file is converted",
-            hint="name the .onnx file, or leave the option out",
-        )
+def _program(given: Program | str | os.PathLike[str]) -> Program:
     if isinstance(given, Program):
         return given
-    if isinstance(given, (str, os.PathLike)):
-        return load(given)
-    raise ArtifactError(f"a session runs a Program or a file, not {type(given).__name__}")
+    if not isinstance(given, (str, os.PathLike)):
+        raise ArtifactError(f"a session runs a Program or a file, not {type(given).__name__}")
+    if os.fspath(given).endswith(".onnx"):
+        raise ArtifactError(
+            "is an ONNX model, a session runs a converted one",
+            where=os.fspath(given),
+            hint="give Session what onnx2nnapi.convert makes of it, or the .nnapi file that `onnx2nnapi convert` writes",
+        )
+    return load(given)
 
 
 def _choose(backend: Backend, library: str | os.PathLike[str] | None) -> Literal["host", "nnapi"]:
@@ -219,8 +215,9 @@ def _dtype(name: str) -> np.dtype[Any]:
     if name == "bfloat16":
         import ml_dtypes
 
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(name)
+        name = ml_dtypes.bfloat16
+    dtype: np.dtype[Any] = np.dtype(name)
+    return dtype
 
 
 def _checked(port: Port, value: object) -> Array:
@@ -260,7 +257,11 @@ def _converted(value: object, dtype: np.dtype[Any], where: str) -> Array:
 def _shaped(array: Array, port: Port) -> Array:
     """The array in the port's shape, where that is static: rank 0 and ranks above 4 change hands in another one."""
     sizes = tuple(dim for dim in port.shape if isinstance(dim, int))
-    return array.reshape(sizes) if len(sizes) == len(port.shape) else array
+    if len(sizes) < len(port.shape):
+        return array
+    if math.prod(sizes) != array.size:
+        raise InvalidModelError(f"{list(array.shape)} was computed, not {list(sizes)}", where=f"output {port.name!r}")
+    return array.reshape(sizes)
 
 
 def _to_operand(port: Port, array: Array, type_: OperandType | None) -> Array:
@@ -271,7 +272,7 @@ def _to_operand(port: Port, array: Array, type_: OperandType | None) -> Array:
     if array.dtype != target:
         if target.kind in "iu" and array.size:
             low, high = int(array.min()), int(array.max())
-            limits = np.iinfo(target)
+            limits = np.iinfo(target.name)
             if low < limits.min or high > limits.max:
                 raise FeedError(
                     f"holds {low if low < limits.min else high}, NNAPI computes with {target}",
