@@ -58,13 +58,19 @@ def check_known(what: str, names: Iterable[str], known: Sequence[str]) -> None:
             raise InvalidModelError(f"the model has no {what} {name!r}; there are {listed or 'none'}")
 
 
-def bind_inputs(inputs: Sequence[ValueInfoProto], options: Options, shapes: Mapping[str, Sequence[int]]) -> Binding:
+def bind_inputs(
+    inputs: Sequence[ValueInfoProto],
+    options: Options,
+    shapes: Mapping[str, Sequence[int]],
+    others: Iterable[ValueInfoProto] = (),
+) -> Binding:
     """Find the type of every input.
 
     Args:
         inputs: those that callers feed, and those that the options freeze.
         options: ``dims`` and ``set`` bind sizes.
         shapes: shapes by input, from the options; in the model's own layout.
+        others: inputs that a cut removed; what binds their sizes is no mistake.
 
     Raises:
         InvalidModelError: the options contradict the model or each other.
@@ -72,7 +78,8 @@ def bind_inputs(inputs: Sequence[ValueInfoProto], options: Options, shapes: Mapp
     """
     binding = Binding(symbols={symbol: int(size) for symbol, size in options.dims.items()})
     declared = {entry.name: _declared(entry) for entry in inputs}
-    symbols = {dim for _, dims in declared.values() for dim in dims or () if isinstance(dim, str) and dim}
+    every = {**{entry.name: _declared(entry) for entry in others}, **declared}
+    symbols = {dim for _, dims in every.values() for dim in dims or () if isinstance(dim, str) and dim}
     for symbol in options.dims:
         if symbol not in symbols:
             known = ", ".join(sorted(map(repr, symbols))) or "none"

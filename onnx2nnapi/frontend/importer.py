@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
-from onnx2nnapi.errors import InvalidModelError, UnsupportedForm
+from onnx2nnapi.errors import InvalidModelError, UnsupportedError, UnsupportedForm
 from onnx2nnapi.frontend.binding import Binding, bind_inputs, check_known
 from onnx2nnapi.frontend.infer import Sweep
 from onnx2nnapi.frontend.load import LoadedModel, load_model
@@ -25,14 +25,14 @@ __all__ = ["import_model"]
 
 
 def import_model(
-    model: str | os.PathLike[str] | bytes | bytearray | memoryview | ModelProto,
+    model: str | os.PathLike[str] | bytes | bytearray | memoryview | ModelProto | LoadedModel,
     options: Options | None = None,
     base_dir: str | os.PathLike[str] | None = None,
 ) -> Graph:
     """Import a model.
 
     Args:
-        model: path of a .onnx file, its content, or a ModelProto, which stays as it is.
+        model: path of a .onnx file, its content, or a ModelProto, which stays as it is; or what was loaded of one.
         options: shapes, dims, frozen inputs, layouts and cuts define the interface.
         base_dir: folder of external data; a path's own folder by default. Nothing outside of it is read.
 
@@ -46,7 +46,8 @@ def import_model(
     """
     with collector_off():
         try:
-            return _Import(load_model(model, base_dir), options or Options()).graph()
+            loaded = model if isinstance(model, LoadedModel) else load_model(model, base_dir)
+            return _Import(loaded, options or Options()).graph()
         except ShapeError as error:
             raise InvalidModelError(error.message, where=error.where, hint=error.hint) from None
 
@@ -90,7 +91,7 @@ class _Import:
         check_known("input", [*options.set, *options.input_layouts], [entry.name for entry in entries])
         check_known("output", options.output_layouts, outputs)
         shapes = self._shapes([entry.name for entry in entries])
-        binding = bind_inputs(entries, options, shapes)
+        binding = bind_inputs(entries, options, shapes, self.inputs.values())
         sweep = self._sweep(nodes, entries, outputs, binding, set(cut))
         return self._finish(sweep, entries, outputs, binding)
 
@@ -106,22 +107,28 @@ class _Import:
         return [entry for entry in own if entry.name in used] + [self._cut_entry(name) for name in cut]
 
     def _cut_entry(self, name: str) -> ValueInfoProto:
-        """The type of a tensor cut at: as the model states it, else as the part before the cut says."""
-        stated: tuple[ValueInfoProto, ...] = (*self.proto.value_info, *self.proto.output)
-        for entry in stated:
-            if entry.name == name and entry.type.tensor_type.elem_type:
-                return entry
+        """The type of a tensor cut at: as the model states it in full, else as the part before the cut says."""
         if name in self.initialized:
             raise InvalidModelError("it is constant", where=f"cut input {name!r}")
+        every: tuple[ValueInfoProto, ...] = (*self.proto.value_info, *self.proto.output)
+        stated = next((entry for entry in every if entry.name == name and entry.type.tensor_type.elem_type), None)
+        if stated is not None and isinstance(known_type(stated.type, f"tensor {name!r}"), TensorType):
+            return stated
         entries = list(self.inputs.values())
-        binding = bind_inputs(entries, self.options, self._shapes(list(self.inputs), unknown_ok=True))
-        sweep = self._sweep(needed_nodes(self.nodes, [name]), entries, [name], binding, set())
-        found = sweep.type_of(name)
+        shapes = {key: shape for key, shape in self._shapes([*self.inputs, name]).items() if key != name}
+        try:
+            binding = bind_inputs(entries, self.options, shapes)
+            found = self._sweep(needed_nodes(self.nodes, [name]), entries, [name], binding, set()).type_of(name)
+        except UnsupportedError:
+            if stated is None:
+                raise
+            return stated
         if found is None:
             raise InvalidModelError("its type cannot be inferred", where=f"cut input {name!r}")
         return ValueInfoProto(name=name, type=as_proto(found))
 
-    def _shapes(self, inputs: Sequence[str], *, unknown_ok: bool = False) -> Mapping[str, Sequence[int]]:
+    def _shapes(self, inputs: Sequence[str]) -> dict[str, Sequence[int]]:
+        """The shapes that the options set, of what is not constant."""
         shapes = dict(self.options.shapes)
         for name, shape in self.options.shapes.items():
             tensor = self.initialized.get(name)
@@ -132,9 +139,7 @@ class _Import:
                         where=f"input {name!r}",
                     )
                 del shapes[name]
-            elif unknown_ok and name not in inputs:
-                del shapes[name]
-        check_known("input", shapes, inputs)
+        check_known("input", shapes, list(dict.fromkeys([*inputs, *self.inputs])))
         return shapes
 
     def _sweep(
@@ -150,7 +155,8 @@ class _Import:
         read = frozenset([*outputs, *(name for node in nodes for name in reads(node))])
         sweep = Sweep(graph, self.model.reader, self.model.functions, shapes_chosen=binding.open)
         scope = Scope(self.model.opset, read=read)
-        for name in (*self.inputs, *self.initialized, *(item for node in nodes for item in node.output if item)):
+        written = (item for node in nodes for item in node.output if item)
+        for name in (*self.inputs, *self.initialized, *(entry.name for entry in entries), *written):
             scope.names[name] = name
             sweep.reserved.add(name)
         for entry in entries:

@@ -101,7 +101,7 @@ def operator_at(domain: str, op_type: str, version: int) -> Operator | None:
     """An operator as opset ``version`` of its domain has it, None where there is none."""
     try:
         schema = defs.get_schema(op_type, version, domain)
-        if schema.deprecated:  # its description is empty; the form that was valid last is what such nodes have
+        if schema.deprecated and not schema.inputs:  # an empty description: such nodes have the form before it
             schema = defs.get_schema(op_type, schema.since_version - 1, domain)
     except defs.SchemaError:
         return None
