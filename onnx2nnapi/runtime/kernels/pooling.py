@@ -112,13 +112,15 @@ def _fold_window(sliding: Sliding, image: Array, function: np.ufunc, out: Array)
 
 def _fold(x: Array, window: Window, function: np.ufunc, out: Array) -> None:
     """``function`` over the window along dimension 1, padding left out."""
-    reaches = [_reach(window, tap) for tap in range(window.filter)]
-    whole = [tap for tap, (first, last) in enumerate(reaches) if (first, last) == (0, window.places)]
+    earliest, latest = window.head - (window.places - 1) * window.stride, window.head + window.size
+    taps = range(max(earliest, 0), min(latest, window.filter))  # the others lie on padding at every place
+    reaches = [(tap, *_reach(window, tap)) for tap in taps]
+    whole = [tap for tap, *reach in reaches if reach == [0, window.places]]
     if whole:
         np.copyto(out, _tap(x, window, whole[0], 0, window.places))
     else:
         out.fill(0 if function is np.add else _lowest(out.dtype))
-    for tap, (first, last) in enumerate(reaches):
+    for tap, first, last in reaches:
         if first < last and tap not in whole[:1]:
             part = out[:, first:last]
             function(part, _tap(x, window, tap, first, last), out=part)
