@@ -29,6 +29,8 @@ FAMILIES: tuple[str, ...] = (
     "normalization",
     "resize",
     "logic",
+    "rounding",
+    "bits",
 )
 
 _rules: dict[str, Rule] = {}

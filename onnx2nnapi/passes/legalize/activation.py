@@ -11,7 +11,19 @@ from onnx2nnapi.ir.graph import Op, Value
 from onnx2nnapi.nnapi.codes import FuseCode
 from onnx2nnapi.passes.builder import Builder
 from onnx2nnapi.passes.legalize import legalizes
-from onnx2nnapi.passes.legalize.elementwise import absolute, clamp, extremum, negate, one, scale, shift
+from onnx2nnapi.passes.legalize.elementwise import (
+    absolute,
+    clamp,
+    difference,
+    extremum,
+    negate,
+    one,
+    quotient,
+    scale,
+    shift,
+)
+from onnx2nnapi.passes.legalize.logic import cast_to, select
+from onnx2nnapi.passes.legalize.rounding import step
 from onnx2nnapi.passes.legalize.shapes import MAX_RANK, axis_of, binary, unary
 
 _UNARY = {"Sigmoid": "LOGISTIC", "Tanh": "TANH"}
@@ -118,6 +130,76 @@ def softplus_of(b: Builder, x: Value) -> Value:
     return binary(b, "ADD", unary(b, "RELU", x), tail)
 
 
+@legalizes("Selu")
+def selu(b: Builder, op: Op) -> Value:
+    """gamma · elu(x)."""
+    (x,) = b.inputs(op)
+    return scale(b, _elu(b, x, op.attrs["alpha"]), op.attrs["gamma"])
+
+
+@legalizes("Celu")
+def celu(b: Builder, op: Op) -> Value:
+    """alpha · elu(x / alpha)."""
+    (x,) = b.inputs(op)
+    alpha = op.attrs["alpha"]
+    if alpha < 0:  # both max(0, x) and min(0, …) let exp(x / alpha) through where x is below 0
+        b.unsupported(f"alpha is {alpha}, it must be above 0")
+    return scale(b, _elu(b, scale(b, x, 1 / alpha), 1.0), alpha)
+
+
+@legalizes("Swish")
+def swish(b: Builder, op: Op) -> Value:
+    """x · LOGISTIC(alpha · x)."""
+    (x,) = b.inputs(op)
+    return swish_of(b, x, op.attrs["alpha"])
+
+
+def swish_of(b: Builder, x: Value, alpha: float = 1.0) -> Value:
+    return binary(b, "MUL", x, unary(b, "LOGISTIC", scale(b, x, alpha)))
+
+
+@legalizes("Mish")
+def mish(b: Builder, op: Op) -> Value:
+    """x · tanh(softplus(x)), as x · s · (1 + n) / (1 + n²) with s = LOGISTIC(x) and n = LOGISTIC(-x)."""
+    (x,) = b.inputs(op)
+    rest = unary(b, "LOGISTIC", negate(b, x))
+    above = binary(b, "MUL", unary(b, "LOGISTIC", x), shift(b, rest, 1.0))
+    return binary(b, "MUL", x, quotient(b, above, shift(b, binary(b, "MUL", rest, rest), 1.0)))
+
+
+@legalizes("Softsign")
+def softsign(b: Builder, op: Op) -> Value:
+    """x / (1 + |x|)."""
+    (x,) = b.inputs(op)
+    return quotient(b, x, shift(b, absolute(b, x), 1.0))
+
+
+@legalizes("ThresholdedRelu")
+def thresholded_relu(b: Builder, op: Op) -> Value:
+    """SELECT of x where it is above alpha; below level 3 a product with 0 or 1."""
+    (x,) = b.inputs(op)
+    return above(b, x, op.attrs["alpha"], x)
+
+
+@legalizes("Shrink")
+def shrink(b: Builder, op: Op) -> Value:
+    """x + bias below -lambd, x - bias above lambd, and 0 between."""
+    (given,) = b.inputs(op)
+    x = cast_to(b, given, np.dtype(np.float32)) if given.known.dtype.kind in "iu" else given
+    limit, bias = op.attrs["lambd"], op.attrs["bias"]
+    high = above(b, x, limit, shift(b, x, -bias))
+    mirrored = negate(b, x)
+    low = above(b, mirrored, limit, shift(b, mirrored, -bias))
+    return cast_to(b, difference(b, high, low), given.known.dtype)
+
+
+def above(b: Builder, x: Value, limit: float, result: Value) -> Value:
+    """``result`` where x is above ``limit``, else 0; all floats of one shape."""
+    if b.at_least(3):
+        return select(b, binary(b, "GREATER", x, one(b, x, limit)), result, one(b, x, 0.0))
+    return binary(b, "MUL", result, step(b, shift(b, x, -limit)))
+
+
 @legalizes("Softmax")
 def softmax(b: Builder, op: Op) -> Value:
     """SOFTMAX over one axis; below level 3, where it knows the last axis of rank 2 and 4 only, between transposes."""
@@ -163,6 +245,7 @@ _ERF_COEFFICIENTS = (
 
 def erf_of(b: Builder, x: Value, factor: float = 1.0) -> Value:
     """erf(factor · x), within 2e-7, from the operations of level 1."""
+    b.approximate("erf within 2e-7")
     square = binary(b, "MUL", x, x)
     *lower, first = [c * factor ** (2 * power + 1) for power, c in enumerate(_ERF_COEFFICIENTS)]
     total = scale(b, square, first)

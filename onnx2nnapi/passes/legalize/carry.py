@@ -18,11 +18,10 @@ from onnx2nnapi.nnapi.schema import SCHEMAS
 from onnx2nnapi.nnapi.types import OperandType
 from onnx2nnapi.passes.builder import Builder
 from onnx2nnapi.passes.element_types import BYTES
-from onnx2nnapi.passes.legalize.shapes import binary
+from onnx2nnapi.passes.legalize.shapes import EXACT_IN_FLOAT32, MAX_RANK, binary
 
 __all__ = ["carried", "from_bool", "reshape", "takes", "to_bool"]
 
-EXACT_IN_FLOAT32 = 2**24
 _HALF = 65536
 _LARGE = 1024  # elements
 
@@ -46,6 +45,8 @@ def carried(b: Builder, kind: str, x: Value, move: Callable[[Value], Value], nam
     if b.interval(x).within(EXACT_IN_FLOAT32):
         return b.emit("CAST", move(b.emit("CAST", x, dtype=np.float32)), dtype=np.int32)
     b.needs_level(4, f"{kind} of int32 whose values are not known to be within 2^24")
+    if x.rank > MAX_RANK:  # its halves would be computed in rank 4, which takes this very reshape
+        b.needs_level(6, f"{kind} of int32 of rank {x.rank} whose values are not known to be within 2^24")
     half = b.const(np.array([_HALF], np.int32))
     high = binary(b, "DIV", x, half)
     low = binary(b, "SUB", x, binary(b, "MUL", high, half))

@@ -55,7 +55,7 @@ def div(b: Builder, op: Op) -> Value:
     """DIV; at level 1 a constant divisor becomes a factor. ONNX truncates integers, NNAPI floors."""
     x, y = b.inputs(op)
     if x.known.dtype.kind == "i":
-        return _truncated_quotient(b, x, y)
+        return truncated_quotient(b, x, y)
     return quotient(b, x, y)
 
 
@@ -174,7 +174,7 @@ def clamp(b: Builder, x: Value, low: float | None, high: float | None) -> Value:
     return x if high is None else extremum(b, "MINIMUM", x, one(b, x, high))
 
 
-def _truncated_quotient(b: Builder, x: Value, y: Value) -> Value:
+def truncated_quotient(b: Builder, x: Value, y: Value) -> Value:
     """Toward zero, as ONNX and C divide integers: the floor of the magnitudes' quotient, with the sign put back."""
     magnitude = binary(b, "DIV", absolute(b, x), absolute(b, y))
     zero = one(b, x, 0)

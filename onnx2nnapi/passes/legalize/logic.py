@@ -94,6 +94,13 @@ def _to_bytes(b: Builder, x: Value, dtype: np.dtype[Any]) -> Value:
             b.unsupported(
                 f"its values are not known to fit {dtype.name}, into which ONNX wraps them and NNAPI saturates"
             )
+    return narrowed(b, x, dtype)
+
+
+def narrowed(b: Builder, x: Value, dtype: np.dtype[Any]) -> Value:
+    """Numbers that are known to fit a type of one byte in that type; others unchanged where they have ``dtype``."""
+    if x.known.dtype == dtype:
+        return x
     if dtype == np.int8:
         whole = x if x.known.dtype == np.int32 else b.emit("CAST", x, dtype=np.int32)
         return b.emit("QUANTIZE", b.emit("CAST", whole, dtype=np.float32), dtype=dtype, quant=BYTES)
