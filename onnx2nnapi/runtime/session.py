@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from onnx2nnapi.ir.types import Array, LazyArray
 from onnx2nnapi.nnapi.types import OperandType
 from onnx2nnapi.program import Port, Program, load
 from onnx2nnapi.runtime.session_binding import BoundSession, bind_program
+
+if TYPE_CHECKING:
+    from onnx2nnapi.runtime.interpreter import OperationTime
 
 __all__ = ["Session"]
 
@@ -131,6 +134,11 @@ class Session:
             raise Onnx2NnapiError("the session is closed", hint="make a new one")
         return bind_program(self.program, self.executors, inputs, outputs)
 
+    @property
+    def times(self) -> list[OperationTime]:
+        """What each operation has taken on the host, in the order of execution; empty without ``profile``."""
+        return [time for executor in self.executors for time in getattr(executor, "times", ())]
+
     def _check(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
         known = [port.name for port in self.inputs]
         for name in feeds:
@@ -186,7 +194,7 @@ def _program(given: Program | str | os.PathLike[str]) -> Program:
         raise ArtifactError(
             "is an ONNX model, a session runs a converted one",
             where=os.fspath(given),
-            hint="give Session what onnx2nnapi.convert makes of it, or the .nnapi file that `onnx2nnapi convert` writes",
+            hint="give Session what onnx2nnapi.convert makes of it, or the file that `onnx2nnapi convert` writes",
         )
     return load(given)
 

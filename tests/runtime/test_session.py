@@ -179,10 +179,10 @@ def test_a_session_of_a_file(program, feeds, tmp_path):
         assert [port.name for port in session.inputs] == ["x", "n", "d", "unused"]
 
 
-def test_a_session_of_an_onnx_file(checkout):
+def test_a_session_of_a_converted_model(checkout):
     model = checkout / "models" / "digits.onnx"
     samples = np.load(checkout / "models" / "digits_samples.npz")
-    with Session(model, backend="host", feature_level=4) as session:
+    with Session(onnx2nnapi.convert(model), backend="host") as session:
         (port,) = session.inputs
         image = samples[samples.files[0]][:1].astype(np.float32).reshape(port.shape)
         results = session.run({port.name: image})
@@ -192,15 +192,15 @@ def test_a_session_of_an_onnx_file(checkout):
     np.testing.assert_allclose(next(iter(results.values())), expected, rtol=1e-4, atol=1e-6)
 
 
-def test_what_is_no_program(program, tmp_path):
+def test_what_is_no_program(program, checkout, tmp_path):
     with pytest.raises(ArtifactError, match="cannot be opened"):
         Session(tmp_path / "missing.nnapi")
     with pytest.raises(ArtifactError, match="a session runs a Program or a file, not int"):
         Session(3)
     with pytest.raises(InvalidModelError, match="there is no back end 'gpu'; choose auto, host or nnapi"):
         Session(program, backend="gpu")
-    with pytest.raises(InvalidModelError, match=r"feature_level can only be chosen when an \.onnx file is"):
-        Session(program, feature_level=3)
+    with pytest.raises(ArtifactError, match=r"digits\.onnx: is an ONNX model, .* `onnx2nnapi convert` writes"):
+        Session(checkout / "models" / "digits.onnx")
 
 
 def test_auto_is_the_host_where_there_is_no_library(program):
@@ -229,6 +229,21 @@ def test_running_a_file_imports_numpy_only(program, tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_times_of_all_segments_on_demand(program, feeds):
+    with Session(program, backend="host", profile=True) as session:
+        session.run(feeds)
+        session.run(feeds)
+        assert [(time.operation.code.name, time.runs) for time in session.times] == [
+            ("NEG", 2),
+            ("ABS", 2),
+            ("NEG", 2),
+            ("NEG", 2),
+        ]
+    with Session(program, backend="host") as session:
+        session.run(feeds)
+        assert session.times == []
 
 
 def test_the_public_names_lead_here():
