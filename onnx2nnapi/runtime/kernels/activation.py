@@ -11,6 +11,7 @@ from onnx2nnapi.nnapi.codes import FuseCode
 from onnx2nnapi.nnapi.types import OperandType
 from onnx2nnapi.runtime.kernels import Call, kernel
 from onnx2nnapi.runtime.kernels.arithmetic import (
+    BLOCK,
     all_codes,
     code_range,
     dequantize,
@@ -101,16 +102,31 @@ def softmax(call: Call, input: Array, beta: float = 1.0, axis: int = -1) -> Arra
         x: Array = np.multiply(input, call["input"].scale, dtype=np.float64)
     else:
         x = widen(input)
-    out = call.target if x is input else x
-    result: Array = np.subtract(x, x.max(axis=axis, keepdims=True), out=out)
-    if beta != 1:
-        result *= x.dtype.type(beta)
-    np.exp(result, out=result)
-    result /= result.sum(axis=axis, keepdims=True)
+    result = x if x is not input else np.empty_like(x) if call.target is None else call.target
+    _softmax(x, beta, axis, result)
     if quantized:
         result /= call.output.scale
         return requantize(result, call.output, out=call.target)
     return store(result, call.output, call.target)
+
+
+def _softmax(x: Array, beta: float, axis: int, out: Array) -> None:
+    """Softmax of floats into ``out``, which may be ``x``; along the last dimension by rows that stay in the cache."""
+    rows = max(BLOCK // max(x.shape[-1], 1), 1)
+    if axis in (-1, x.ndim - 1) and x.size > BLOCK and x.flags.c_contiguous and out.flags.c_contiguous:
+        table, results = x.reshape(-1, x.shape[-1]), out.reshape(-1, x.shape[-1])
+        for start in range(0, len(table), rows):
+            _softmax_of_piece(table[start : start + rows], beta, -1, results[start : start + rows])
+    else:
+        _softmax_of_piece(x, beta, axis, out)
+
+
+def _softmax_of_piece(x: Array, beta: float, axis: int, out: Array) -> None:
+    np.subtract(x, x.max(axis=axis, keepdims=True), out=out)
+    if beta != 1:
+        out *= x.dtype.type(beta)
+    np.exp(out, out=out)
+    out /= out.sum(axis=axis, keepdims=True)
 
 
 @kernel("LOG_SOFTMAX")
