@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 MIN_ROWS = 256  # BLAS packs the weights in every call, which fewer rows do not repay
-BLOCK_ELEMENTS = 1 << 18  # a block of results that is still in cache when bias and activation come
+BLOCK_ELEMENTS = 1 << 17  # a block of results that is still in cache when bias and activation come
 ADDEND_ELEMENTS = 1 << 10  # numbers added in one inner loop, which costs as much to enter as some tens of additions
 _EXACT = 1 << 24
 

@@ -305,3 +305,15 @@ def test_the_channels_of_a_per_channel_filter_are_its_outputs():
         InvalidModelError, match=r"quantized along dimension 3, it must have one for each .* dimension 0"
     ):
         validate(model("CONV_2D", x, w, b, quant=[(1.0, 0)], padding_scheme=2, **steps((1, 1))))
+
+
+def test_depthwise_sums_beyond_24_bits_are_exact():
+    x = quantized(np.full((1, 20, 20, 2), 255), 1.0, 0)
+    w = quantized(np.full((1, 20, 20, 2), 255), 1.0, 0)
+    w.codes[0, 0, 0] = 254
+    b = quantized([1, 2**30], 1.0, dtype=np.int32)
+    sums = 255 * (255 * 399 + 254) + b.codes.astype(np.int64)
+    how = {"padding_scheme": 2, "depth_multiplier": 1} | steps((1, 1))
+    for scale in (2.0**20, 2.0**23):
+        result = run("DEPTHWISE_CONV_2D", x, w, b, quant=[(scale, 1)], **how)
+        np.testing.assert_array_equal(result, requantized(sums.reshape(1, 1, 1, 2), 1.0, scale, 1, 0, 255))
