@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from onnx import FunctionProto
@@ -14,7 +15,29 @@ from onnx2nnapi.frontend.tensors import TensorReader
 from onnx2nnapi.frontend.types import ShapeError, as_proto
 from onnx2nnapi.ir.graph import Graph, Op
 
-__all__ = ["expand"]
+__all__ = ["expand", "expand_all"]
+
+
+def expand_all(graph: Graph, known: Callable[[str], bool]) -> bool:
+    """Expand whatever is not ``known``, in the bodies of control flow and of the expanded too; True: something was.
+
+    Args:
+        graph: in the ONNX dialect.
+        known: whether an operator, by its kind, is converted as it is.
+
+    Raises:
+        InvalidModelError: a body doesn't fit what its operation reads.
+    """
+    changed, pending = False, list(graph.ops)
+    while pending:
+        op = pending.pop()
+        for subgraph in op.subgraphs.values():
+            changed |= expand_all(subgraph, known)
+        parts = None if known(op.kind) else _expanded(graph, op)
+        if parts is not None:
+            changed = True
+            pending.extend(parts)
+    return changed
 
 
 def expand(graph: Graph, op: Op) -> bool:
@@ -30,9 +53,14 @@ def expand(graph: Graph, op: Op) -> bool:
     Raises:
         InvalidModelError: the body doesn't fit what the operation reads.
     """
+    return _expanded(graph, op) is not None
+
+
+def _expanded(graph: Graph, op: Op) -> list[Op] | None:
+    """The operations that took the place of ``op``, None where its operator has no body in this form."""
     function = _body(graph, op)
     if function is None:
-        return False
+        return None
     attributes = {entry.name: entry for entry in node_proto(op.kind, op.attrs, (), ()).attribute}
     sweep = Sweep(graph, TensorReader(None), {})
     try:
@@ -45,7 +73,7 @@ def expand(graph: Graph, op: Op) -> bool:
     for part in sweep.ops:
         part.origins = op.origins
     graph.replace(op, sweep.ops)
-    return True
+    return sweep.ops
 
 
 def _body(graph: Graph, op: Op) -> FunctionProto | None:

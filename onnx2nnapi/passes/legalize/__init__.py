@@ -13,7 +13,7 @@ from typing import TypeVar
 from onnx2nnapi.ir.graph import Op, Value
 from onnx2nnapi.passes.builder import Builder
 
-__all__ = ["FAMILIES", "Rule", "legalizes", "rule_for", "rules"]
+__all__ = ["FAMILIES", "Rule", "has_rule", "legalizes", "rule_for", "rules"]
 
 Rule = Callable[[Builder, Op], "Value | Sequence[Value | None]"]
 R = TypeVar("R", bound=Rule)
@@ -31,6 +31,7 @@ FAMILIES: tuple[str, ...] = (
     "logic",
     "rounding",
     "bits",
+    "trigonometry",
 )
 
 _rules: dict[str, Rule] = {}
@@ -59,3 +60,8 @@ def rules() -> dict[str, Rule]:
 def rule_for(kind: str) -> Rule | None:
     """The rule of an operator, None where there is none."""
     return rules().get(kind)
+
+
+def has_rule(kind: str) -> bool:
+    """Whether an operator is converted as it is; others by the body that onnx defines for them, if there is one."""
+    return kind in rules()
