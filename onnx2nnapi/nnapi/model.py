@@ -14,7 +14,7 @@ from onnx2nnapi.errors import InvalidModelError
 from onnx2nnapi.ir.types import Array, LazyArray
 from onnx2nnapi.nnapi.codes import OEM_SCALAR, OperandCode, OperationCode
 from onnx2nnapi.nnapi.description import Entry, as_list
-from onnx2nnapi.nnapi.types import ChannelQuant, OperandType
+from onnx2nnapi.nnapi.types import MAX_RANK, ChannelQuant, OperandType
 
 __all__ = ["Lifetime", "Model", "Operand", "Operation", "Subgraph"]
 
@@ -196,7 +196,6 @@ def value_to_list(array: Array) -> list[Any]:
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 MAX_ELEMENTS = 2**32  # NNAPI counts bytes in 32 bits; larger products are refused before anything is allocated
-MAX_RANK = 32  # what numpy can hold everywhere; NNAPI's operations take far less
 
 
 def _graph_from_dict(entry: Entry, subgraphs: int, tensors: Mapping[str, Array | LazyArray]) -> Subgraph:

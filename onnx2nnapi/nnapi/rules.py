@@ -11,7 +11,7 @@ import numpy as np
 from onnx2nnapi.ir.types import Array, Scalar, Shape
 from onnx2nnapi.nnapi.codes import OperandCode
 from onnx2nnapi.nnapi.schema import REQUIRED, Fixed, Form, Role, SameAs, Schema, Slot, TypeRow
-from onnx2nnapi.nnapi.types import OperandType
+from onnx2nnapi.nnapi.types import MAX_RANK, OperandType
 
 __all__ = [
     "MAX_BYTES",
@@ -368,6 +368,8 @@ def output_types(bound: Bound, declared: Sequence[OperandType | None] = ()) -> t
             source = bound[policy.name] if bound.has(policy.name) else bound.variadic[0].type
             if source.code == code:
                 scale, zero_point, channels = source.scale, source.zero_point, source.channel_quant
+        if len(shape) > MAX_RANK:
+            raise RuleError(f"its result {slot.name!r} has {len(shape)} dimensions, {MAX_RANK} is the limit")
         type_ = OperandType(code, shape, scale, zero_point, channels)
         if type_.nbytes > MAX_BYTES:
             raise RuleError(

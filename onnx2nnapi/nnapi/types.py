@@ -11,8 +11,9 @@ import numpy as np
 from onnx2nnapi.ir.types import Quantization, Shape, TensorType
 from onnx2nnapi.nnapi.codes import OperandCode
 
-__all__ = ["Q8_SIGNED", "QUANT8", "ChannelQuant", "OperandType"]
+__all__ = ["MAX_RANK", "Q8_SIGNED", "QUANT8", "ChannelQuant", "OperandType"]
 
+MAX_RANK = 32  # what numpy can hold everywhere; NNAPI's operations take far less
 QUANT8 = OperandCode.TENSOR_QUANT8_ASYMM
 Q8_SIGNED = OperandCode.TENSOR_QUANT8_ASYMM_SIGNED
 
