@@ -38,8 +38,8 @@ PIPELINE: tuple[Pass, ...] = (
     legalize,  # the dialect changes here; everything before speaks ONNX, everything after NNAPI
     fold_constants,  # what the rules computed from constants
     eliminate_common,  # before layout: several readers of one tensor share one bracketing transpose
-    settle_interface,  # before the check: NNAPI has no reshape from a rank above 4
     layout,  # before fusion and the level check: it removes most of what legalize bracketed operations with
+    settle_interface,  # after layout has joined reshapes, before the check: NNAPI reshapes from ranks up to 4 only
     fold_bias,  # after layout, when the last dimension is that of the bias
     check_levels,  # after layout, which removes what the target may lack
     fuse_activations,  # after layout: no transpose stands between an operation and its activation any more

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -13,7 +14,7 @@ from onnx2nnapi.ir.types import Array, LazyArray, Quantization, Scalar, Shape, T
 from onnx2nnapi.nnapi.codes import OperationCode
 from onnx2nnapi.nnapi.infer import bind_values
 from onnx2nnapi.nnapi.rules import Bound, RuleError, UnknownValue, level_of, output_types
-from onnx2nnapi.nnapi.schema import SCHEMAS
+from onnx2nnapi.nnapi.schema import SCHEMAS, Elementwise
 from onnx2nnapi.nnapi.types import OperandType
 from onnx2nnapi.options import Options
 from onnx2nnapi.passes.element_types import nnapi_constant
@@ -25,6 +26,10 @@ __all__ = ["Builder"]
 _LATE = frozenset({OperationCode.TRANSPOSE, OperationCode.RESHAPE})
 
 
+MAX_RANK = 4  # what most operations take at most
+_SMALL = 4096  # constants up to this many elements are read for their bounds
+
+
 class Builder:
     """Builds the NNAPI-dialect graph of one ONNX graph, one node at a time.
 
@@ -34,20 +39,31 @@ class Builder:
         source: the ONNX graph, for the types that the node at hand has there.
         op: the ONNX node at hand; what it emits carries its origin.
         env: the values of the new graph by ONNX name.
+        bounds: what rules know of integers that they compute, by value name.
+        outer: of a sub-model, the builder of the graph around it.
+        captured: the values of that graph that the sub-model reads, in the order of the inputs that stand for them.
     """
 
-    def __init__(self, graph: Graph, options: Options, source: Graph | None = None) -> None:
+    def __init__(
+        self, graph: Graph, options: Options, source: Graph | None = None, outer: Builder | None = None
+    ) -> None:
         self.graph = graph
         self.options = options
         self.source = source if source is not None else Graph("onnx")
         self.op = Op("", (), ())
         self.env: dict[str, Value] = {}
+        self.bounds: dict[str, Interval] = {}
+        self.outer = outer
+        self.captured: list[Value] = []
+        self._captures: dict[str, Value] = {}
         self._intervals = Intervals(self.source)
 
     # -- what the node reads -----------------------------------------------------------------------------------------
 
     def value(self, name: str) -> Value:
         """What stands for an ONNX tensor in the new graph; constants come over when they are first asked for."""
+        if name not in self.env and self.outer is not None and name not in self.source.values:
+            self.env[name] = self.capture(self.outer.value(name))
         if name not in self.env:
             const = self.source[name].const
             if const is None:
@@ -70,7 +86,7 @@ class Builder:
         name = op.inputs[index]
         if name is None:
             raise InternalError(f"input {index} is omitted", where=op.origin)
-        return self.source[name].known
+        return self._source_of(name)[name].known
 
     def out_type(self, op: Op, index: int = 0) -> TensorType:
         """The ONNX type of output ``index``."""
@@ -78,6 +94,13 @@ class Builder:
         if name is None:
             raise InternalError(f"output {index} is not wanted", where=op.origin)
         return self.source[name].known
+
+    def _source_of(self, name: str) -> Graph:
+        """The ONNX graph, this or one around it, that a tensor belongs to."""
+        builder = self
+        while builder.outer is not None and name not in builder.source.values:
+            builder = builder.outer
+        return builder.source
 
     def out_shape(self, op: Op, index: int = 0) -> Shape:
         """The shape of output ``index`` in the new graph: (1,) for rank 0."""
@@ -92,7 +115,14 @@ class Builder:
         return value.const.numpy()
 
     def interval(self, value: Value) -> Interval:
-        """Bounds on an integer value's elements, from the ONNX tensor that it holds."""
+        """Bounds on an integer value's elements: what a rule said, or those of the ONNX tensor that it holds."""
+        if value.name in self.bounds:
+            return self.bounds[value.name]
+        if value.const is not None and 0 < value.known.size <= _SMALL:
+            array = value.const.numpy()
+            return Interval(float(array.min()), float(array.max()))
+        if value.holds is not None and self.outer is not None and value.holds.name not in self.source.values:
+            return self.outer.interval(value)
         if value.holds is None or value.holds.name not in self.source.values:
             return INT32
         return self._intervals.of(value.holds.name)
@@ -109,6 +139,32 @@ class Builder:
         """Refuse the node at hand unless the target has ``level``."""
         if not self.at_least(level):
             raise FeatureLevelError(what, required=level, target=self.options.feature_level, where=self.op.origin)
+
+    def approximate(self, error: str) -> None:
+        """Note that what the node at hand becomes is no exact form of it; ``error`` says how far off it is at most."""
+        self.graph.approximations[self.op.origin] = error
+
+    # -- sub-models --------------------------------------------------------------------------------------------------
+
+    def inside(self, source: Graph | None = None) -> Builder:
+        """A builder of a sub-model of the node at hand; ``source`` is the ONNX body that it is made from."""
+        inner = Builder(Graph("nnapi", "" if source is None else source.name), self.options, source, self)
+        inner.op = self.op
+        return inner
+
+    def stand_in(self, value: Value) -> Value:
+        """A new value here for one of the enclosing graph, not yet an input of the sub-model."""
+        return self.graph.add_value(Value(self.graph.fresh(value.name), value.type, None, value.holds))
+
+    def capture(self, value: Value) -> Value:
+        """What is here for a value of the enclosing graph: a copy of the constant, or an input-to-be."""
+        if value.name not in self._captures:
+            if value.const is not None:
+                self._captures[value.name] = self.graph.constant(value.name, value.const, value.type, value.holds)
+            else:
+                self.captured.append(value)
+                self._captures[value.name] = self.stand_in(value)
+        return self._captures[value.name]
 
     # -- what it makes -----------------------------------------------------------------------------------------------
 
@@ -135,7 +191,15 @@ class Builder:
         dtype: Any = None,
         **attrs: Any,
     ) -> Value:
-        """Add an operation of one output and return that output; see ``emit_all``."""
+        """Add an operation of one output and return that output; see ``emit_all``.
+
+        Elementwise operations on tensors of one shape may have any rank: leading dimensions beyond four are merged.
+        """
+        wide = next((value.shape for value in tensors if value is not None and value.rank > MAX_RANK), None)
+        if wide is not None and isinstance(SCHEMAS[OperationCode[kind]].layout, Elementwise):
+            flat = (math.prod(wide[: 1 - MAX_RANK]), *wide[1 - MAX_RANK :])
+            tensors = tuple(self.reshape(v, flat) if v is not None and v.shape == wide else v for v in tensors)
+            return self.reshape(self.emit(kind, *tensors, quant=quant, dtype=dtype, **attrs), wide)
         return self.emit_all(kind, *tensors, quant=quant, dtype=dtype, **attrs)[0]
 
     def emit_all(
@@ -145,6 +209,7 @@ class Builder:
         quant: Quantization | Sequence[Quantization | None] | None = None,
         dtype: Any = None,
         results: int = 0,
+        types: Sequence[TensorType] = (),
         **attrs: Any,
     ) -> list[Value]:
         """Add an NNAPI operation, checked against its row, and return its outputs.
@@ -155,6 +220,7 @@ class Builder:
             quant: scale and zero point of the outputs, where the row leaves them free; the first operand's by default.
             dtype: element type of the output, where the inputs don't determine it (CAST, QUANTIZE).
             results: how many outputs, where more than the least are wanted (the last states of a sequence).
+            types: of the outputs, where sub-models give them.
             attrs: every other operand by name; sub-models as Graphs. Those at their default may be left out.
 
         Raises:
@@ -166,13 +232,14 @@ class Builder:
             quant = tensors[0].known.quant
         quants = [quant] if quant is None or isinstance(quant, Quantization) else list(quant)
         try:
-            bound = bind_values(schema, tensors, kept, dtype, (None,) * results)
-            declared = [
+            given = tuple(OperandType.of(type_) for type_ in types)
+            bound = bind_values(schema, tensors, kept, dtype, given or (None,) * results)
+            declared = given or [
                 None if dtype is None and q is None else _declared(bound, dtype, q, i) for i, q in enumerate(quants)
             ]
             late = schema.code in _LATE
             level = 1 if late else level_of(bound)  # first, since sizes are computed from ranks and values that pass
-            bound.outputs = types = output_types(bound, declared)
+            bound.outputs = made = output_types(bound, declared)
             level = level if late else level_of(bound)  # again, with what rules say of the outputs
         except RuleError as error:
             self.unsupported(f"{kind} refuses it: {error}")
@@ -183,7 +250,7 @@ class Builder:
                 f"{kind} in this form", required=level, target=self.options.feature_level, where=self.op.origin
             )
         outputs = []
-        for type_ in types:
+        for type_ in made:
             stem = next((name for name in self.op.outputs if name), kind.lower())
             outputs.append(self.graph.add_value(Value(self.graph.fresh(f"{stem}.{kind.lower()}"), type_.tensor_type())))
         names = tuple(None if value is None else value.name for value in tensors)
@@ -223,7 +290,7 @@ def _declared(bound: Bound, dtype: Any, quant: Quantization | None, index: int) 
     code = slot.code or bound.row.codes.get(slot.name)
     if dtype is not None:
         return OperandType.of(TensorType(np.dtype(dtype), (), quant))
-    if code is None or quant is None:
+    if code is None or quant is None or "QUANT" not in code.name:
         return None
     return OperandType(code, (), quant.scale, quant.zero_point)
 

@@ -27,7 +27,7 @@ CASES = [
     case("Transpose", x=ints(2, 3), since=4),
     case("Transpose", x=f32(2, 3, 2, 3, 2), perm=[0, 2, 1, 3, 4], since=2),
     case("Transpose", x=f32(2, 3, 2, 3, 2, 2), perm=[0, 1, 4, 2, 5, 3], since=2),
-    case("Transpose", x=f32(2, 3, 2, 3, 2), perm=[4, 2, 0, 3, 1], since=3),
+    case("Transpose", x=f32(2, 3, 2, 3, 2), perm=[4, 2, 0, 3, 1], since=2),
     case("Concat", a=f32(2, 3), b=f32(2, 1), axis=1),
     case("Concat", a=f32(2, 3), b=f32(2, 3), axis=-2),
     case("Concat", a=f32(2, 1, 2, 2, 3), b=f32(2, 2, 2, 2, 3), axis=1),
@@ -63,6 +63,10 @@ CASES = [
     case("Pad", x=ints(3, 2), p=Const(i64(1, 0, 0, 2)), v=Const(np.array(7, np.int32)), since=4),
     case("Pad", x=f32(2, 3, 2, 2, 2), p=Const(i64(0, 0, 0, 1, 0, 0, 2, 0, 0, 0)), since=2),
     *(case("DepthToSpace", x=f32(1, 12, 2, 3), blocksize=2, mode=m, since=2) for m in ("DCR", "CRD")),
+    case("Split", x=f32(2, 3, 2, 4, 3), num_outputs=2, axis=3, outputs=2, since=2),
+    case("Gather", x=f32(3, 2, 2, 2, 3), i=Const(np.array(1, np.int64)), axis=0, since=2),
+    case("Gather", x=f32(3, 2, 2, 2, 3), i=Const(i64(2, 0)), axis=3, since=2),
+    case("Tile", x=f32(2, 1, 2, 1, 2), r=Const(i64(1, 2, 1, 3, 1))),
     case("SpaceToDepth", x=f32(1, 3, 4, 6), blocksize=2, since=2),
 ]
 

@@ -11,13 +11,14 @@ import numpy as np
 from onnx2nnapi.ir.graph import Op, Value
 from onnx2nnapi.passes.builder import Builder
 from onnx2nnapi.passes.legalize import legalizes
+from onnx2nnapi.passes.legalize.along import along
 from onnx2nnapi.passes.legalize.carry import carried, takes
 from onnx2nnapi.passes.legalize.convolution import from_nhwc, to_nhwc
 from onnx2nnapi.passes.legalize.elementwise import one
 from onnx2nnapi.passes.legalize.logic import cast_to
-from onnx2nnapi.passes.legalize.shapes import MAX_RANK, axis_of, binary, broadcast_to
+from onnx2nnapi.passes.legalize.shapes import EXACT_IN_FLOAT32, MAX_RANK, axis_of, binary, broadcast_to
 
-__all__ = ["concat", "gather_axis", "pad_value", "sliced", "transposed"]
+__all__ = ["concat", "gather_axis", "gathered", "pad_value", "sliced", "split_axis", "transposed", "wrapped"]
 
 
 @legalizes("Identity", "Dropout")
@@ -84,9 +85,7 @@ def _in_two(b: Builder, x: Value, perm: Sequence[int]) -> Value:
     front = perm[0]
     shape = x.shape
     merged = (math.prod(shape[:front]), shape[front], math.prod(shape[front + 1 :]))
-    moved = b.reshape(
-        b.transpose(b.reshape(x, merged), (1, 0, 2)), (shape[front], *shape[:front], *shape[front + 1 :])
-    )
+    moved = b.reshape(b.transpose(b.reshape(x, merged), (1, 0, 2)), (shape[front], *shape[:front], *shape[front + 1 :]))
     rest = [axis - (axis > front) for axis in perm[1:]]
     parts = _unstacked(b, moved)
     permuted = [transposed(b, part, rest) for part in parts]
@@ -175,6 +174,10 @@ def split_axis(b: Builder, x: Value, axis: int, sizes: Sequence[int]) -> list[Va
     """Consecutive parts along an axis."""
     if len(sizes) == 1:
         return [x]
+    if x.rank > MAX_RANK:
+        before, after = x.shape[:axis], x.shape[axis + 1 :]
+        flat = b.reshape(x, (math.prod(before), x.shape[axis], math.prod(after)))
+        return [b.reshape(part, (*before, part.shape[1], *after)) for part in split_axis(b, flat, 1, sizes)]
     if b.at_least(3) and len(set(sizes)) == 1 and takes(b, "SPLIT", x):
         return b.emit_all("SPLIT", x, axis=axis, count=len(sizes))
     parts, start = [], 0
@@ -265,26 +268,35 @@ def gather(b: Builder, op: Op) -> Value:
             return b.reshape(part, b.out_shape(op))
         return b.reshape(gather_axis(b, x, index.reshape(-1), axis), b.out_shape(op))
     flat = b.reshape(wrapped(b, indices, size), (indices.known.size,))
-    return b.reshape(_gathered(b, x, flat, axis), b.out_shape(op))
+    return b.reshape(gathered(b, x, flat, axis), b.out_shape(op))
 
 
-def wrapped(b: Builder, indices: Value, size: int) -> Value:
-    """Indices with ``size`` added to the negative ones; as they are where their bounds say that there are none."""
+def wrapped(b: Builder, indices: Value, sizes: int | Sequence[int]) -> Value:
+    """Indices with ``sizes`` (one, or one for each of the last dimension) added to the negative ones.
+
+    They stay as they are where their bounds say that none is negative. Below level 4 float32 adds, which is exact for
+    indices.
+    """
     if b.interval(indices).low >= 0:
         return indices
-    if b.at_least(4):
-        negative = binary(b, "LESS", indices, one(b, indices, 0))
-        shifted = binary(b, "ADD", indices, one(b, indices, size))
-        return b.emit("SELECT", negative, shifted, indices)
-    return indices
+    dtype = np.dtype(np.int32 if b.at_least(4) else np.float32)
+    if dtype.kind == "f" and max(np.atleast_1d(sizes)) > EXACT_IN_FLOAT32:
+        b.needs_level(4, f"indices into dimensions of {sizes} elements")
+    negative = binary(b, "LESS", indices, one(b, indices, 0))
+    amounts = [np.broadcast_to(np.array(size, dtype), indices.shape) for size in (sizes, 0)]
+    added = b.emit("SELECT", negative, *map(b.const, amounts))
+    return cast_to(b, binary(b, "ADD", cast_to(b, indices, dtype), added), np.dtype(np.int32))
 
 
 def gather_axis(b: Builder, x: Value, index: np.ndarray[tuple[int, ...], np.dtype[np.int64]], axis: int) -> Value:
     """The elements at constant places along an axis."""
-    return _gathered(b, x, b.const(index.astype(np.int32)), axis)
+    return gathered(b, x, b.const(index.astype(np.int32)), axis)
 
 
-def _gathered(b: Builder, x: Value, indices: Value, axis: int) -> Value:
+def gathered(b: Builder, x: Value, indices: Value, axis: int) -> Value:
+    """The elements at ``indices`` (a vector) along an axis, in any rank and type."""
+    if x.rank > MAX_RANK:
+        return along(b, x, axis, lambda value, inner: gathered(b, value, indices, inner))
     if b.at_least(3):
         return carried(b, "GATHER", x, lambda value: b.emit("GATHER", value, indices, axis=axis))
     if indices.const is None:
@@ -315,6 +327,10 @@ def tile(b: Builder, op: Op) -> Value:
     x, repeats = b.inputs(op)
     multiples = b.constant(repeats, "repeats").reshape(-1).tolist()
     if all(count == 1 for count in multiples):
+        return x
+    if x.rank > MAX_RANK:
+        for axis, count in enumerate(multiples):
+            x = along(b, x, axis, lambda v, inner, n=count: concat(b, [v] * n, inner))
         return x
     if b.at_least(3):
         return carried(b, "TILE", x, lambda value: b.emit("TILE", value, multiples=tuple(multiples)))
@@ -384,7 +400,7 @@ def _mirrored(b: Builder, x: Value, paddings: Sequence[tuple[int, int]], mode: s
     for axis, padding in enumerate(paddings):
         if any(padding):
             places = np.pad(np.arange(x.shape[axis]), padding, mode=mode)  # type: ignore[call-overload]
-            x = _gathered(b, x, b.const(places.astype(np.int32)), axis)
+            x = gathered(b, x, b.const(places.astype(np.int32)), axis)
     return x
 
 

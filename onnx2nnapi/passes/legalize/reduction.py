@@ -9,10 +9,11 @@ import numpy as np
 
 from onnx2nnapi.ir.graph import Op, Value
 from onnx2nnapi.passes.builder import Builder
+from onnx2nnapi.passes.intervals import Interval
 from onnx2nnapi.passes.legalize import legalizes
-from onnx2nnapi.passes.legalize.carry import EXACT_IN_FLOAT32, takes
+from onnx2nnapi.passes.legalize.carry import takes
 from onnx2nnapi.passes.legalize.elementwise import absolute, scale
-from onnx2nnapi.passes.legalize.shapes import MAX_RANK, axes_of, axis_of, binary, unary
+from onnx2nnapi.passes.legalize.shapes import EXACT_IN_FLOAT32, MAX_RANK, axes_of, axis_of, binary, unary
 
 __all__ = ["reduce_axes", "reduced_axes"]
 
@@ -127,15 +128,17 @@ def _integers(b: Builder, kind: str, x: Value, axes: tuple[int, ...], keep: bool
 def arg_extremum(b: Builder, op: Op) -> Value:
     """ARGMAX or ARGMIN, which take the first of equals; the last is the first of the reversed."""
     (x,) = b.inputs(op)
-    kind, axis = op.kind.upper(), axis_of(op.attrs["axis"], x.rank)
-    size = x.shape[axis]
+    shape, axis = x.shape, axis_of(op.attrs["axis"], x.rank)
+    size = shape[axis]
+    if x.rank > MAX_RANK:
+        x = b.reshape(x, (math.prod(shape[:axis]), size, math.prod(shape[axis + 1 :])))
+        axis = 1
     data = _reversed(b, x, axis) if op.attrs["select_last_index"] and size > 1 else x
-    index = b.emit(kind, data, axis=axis)
+    index = b.emit(op.kind.upper(), data, axis=axis)
     if data is not x:
+        b.bounds[index.name] = Interval(0, size - 1)
         index = binary(b, "SUB", b.const(np.array([size - 1], np.int32)), index)
-    if not op.attrs["keepdims"]:
-        return index
-    return index if x.rank == 1 else b.emit("EXPAND_DIMS", index, axis=axis)
+    return b.reshape(index, b.out_shape(op))
 
 
 def _reversed(b: Builder, x: Value, axis: int) -> Value:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
@@ -12,10 +13,28 @@ import numpy as np
 from onnx2nnapi.ir.graph import Value
 from onnx2nnapi.ir.types import Array, Shape
 from onnx2nnapi.passes.builder import Builder
+from onnx2nnapi.passes.intervals import Interval
 
-__all__ = ["MAX_RANK", "axes_of", "axis_of", "binary", "broadcast_to", "chain", "fold", "merged", "unary"]
+__all__ = [
+    "EXACT_IN_FLOAT32",
+    "MAX_RANK",
+    "axes_of",
+    "axis_of",
+    "binary",
+    "broadcast_to",
+    "chain",
+    "fold",
+    "merged",
+    "unary",
+]
 
 MAX_RANK = 4
+EXACT_IN_FLOAT32 = 2**24
+_ARITHMETIC: dict[str, Callable[[Interval, Interval], Interval]] = {
+    "ADD": operator.add,
+    "MUL": operator.mul,
+    "SUB": operator.sub,
+}
 
 
 def axis_of(axis: int, rank: int) -> int:
@@ -46,6 +65,8 @@ def binary(b: Builder, kind: str, x: Value, y: Value, **attrs: Any) -> Value:
 
     Above rank 4 neighbouring dimensions are merged wherever both operands have or lack them alike.
     """
+    if x.known.dtype == np.int32 and kind in _ARITHMETIC and not b.at_least(4):
+        return _in_floats(b, kind, x, y)
     out = np.broadcast_shapes(x.shape, y.shape)
     operands = [_padded(b, value, len(out)) for value in (x, y)]
     if len(out) <= MAX_RANK:
@@ -58,6 +79,18 @@ def binary(b: Builder, kind: str, x: Value, y: Value, **attrs: Any) -> Value:
         b.reshape(v, [math.prod(_aligned(v.shape, len(out))[i] for i in group) for group in groups]) for v in operands
     ]
     return b.reshape(b.emit(kind, *folded, **attrs), out)
+
+
+def _in_floats(b: Builder, kind: str, x: Value, y: Value) -> Value:
+    """Arithmetic of int32, which came with level 4: in float32 where bounds prove that this is exact."""
+    low, high = b.interval(x), b.interval(y)
+    result = _ARITHMETIC[kind](low, high)
+    if not all(interval.within(EXACT_IN_FLOAT32) for interval in (low, high, result)):
+        b.needs_level(4, f"{kind} of int32 whose values are not known to be within 2^24")
+    floats = [
+        b.const(v.const, np.float32) if v.const is not None else b.emit("CAST", v, dtype=np.float32) for v in (x, y)
+    ]
+    return b.emit("CAST", binary(b, kind, *floats), dtype=np.int32)
 
 
 def fold(b: Builder, kind: str, values: Sequence[Value], **attrs: Any) -> Value:
