@@ -24,7 +24,7 @@ from onnx2nnapi.errors import ArtifactError, InternalError
 from onnx2nnapi.ir.sources import DataFile, FileSource
 from onnx2nnapi.ir.types import Array, LazyArray, Shape
 
-__all__ = ["ALIGNMENT", "DESCRIPTION", "FORMAT_VERSION", "Artifact", "MappedFile", "MappedSource", "read", "write"]
+__all__ = ["ALIGNMENT", "DESCRIPTION", "FORMAT_VERSION", "Artifact", "MappedFile", "MappedSource", "read", "replacing", "write"]
 
 FORMAT_VERSION = 1
 FORMAT = "onnx2nnapi"
@@ -251,7 +251,7 @@ def write(
     if len(raw) > MAX_DESCRIPTION_BYTES:
         raise ArtifactError(f"the description has {len(raw)} bytes, more than a file holds", where=os.fspath(path))
     header = _header(raw, tensors, metadata)
-    with _replacing(target, os.fspath(path)) as file:
+    with replacing(target, os.fspath(path)) as file:
         file.write(header)
         file.write(raw)
         position, space = len(header) + len(raw), _Space()
@@ -322,8 +322,12 @@ class _Space:
 
 
 @contextlib.contextmanager
-def _replacing(target: str, shown: str) -> Iterator[BinaryIO]:
-    """A new file beside ``target`` that takes its place when the block ends, and vanishes when it fails."""
+def replacing(target: str, shown: str) -> Iterator[BinaryIO]:
+    """A new file beside ``target`` that takes its place when the block ends, and vanishes when it fails.
+
+    Raises:
+        ArtifactError: it cannot be written; the message calls it ``shown``.
+    """
     beside = os.path.join(os.path.dirname(target), f".{os.path.basename(target)[:100]}.{os.getpid()}.tmp")
     created = False
     try:

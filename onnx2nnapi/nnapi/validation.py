@@ -31,7 +31,7 @@ from onnx2nnapi.nnapi.schema import SCHEMAS
 from onnx2nnapi.nnapi.shapes import agree
 from onnx2nnapi.nnapi.types import OperandType
 
-__all__ = ["execution_order", "validate"]
+__all__ = ["execution_order", "operation_levels", "validate"]
 
 MAX_NESTING = 64  # of sub-models in sub-models
 RELAXED_SINCE = 2  # ANeuralNetworksModel_relaxComputationFloat32toFloat16
@@ -55,6 +55,16 @@ def validate(model: Model) -> int:
         level = max(level, _Validator(model, graph, f"sub-model {position}, ", seen).level())
     level = max(level, _Validator(model, model.main, "", seen).level())
     return level
+
+
+def operation_levels(model: Model) -> list[int]:
+    """The feature level that each operation of the main graph asks for, in the model's order; what forces a model's.
+
+    Raises:
+        InvalidModelError: as ``validate`` does of the main graph.
+    """
+    levels = _Validator(model, model.main, "", _Seen()).levels()[1]
+    return [levels[position] for position in range(len(levels))]
 
 
 def _check_nesting(model: Model) -> None:
@@ -278,7 +288,12 @@ class _Validator:
         self.keys: list[object] = []
 
     def level(self) -> int:
-        """The feature level that the graph needs; sub-models of its operands are checked by themselves.
+        """The feature level that the graph needs; see ``levels``."""
+        operands, operations = self.levels()
+        return max(operands, *operations.values())
+
+    def levels(self) -> tuple[int, dict[int, int]]:
+        """The levels that the operands' types and that each operation need; sub-models are checked by themselves.
 
         Raises:
             InvalidModelError: naming the operand or operation.
@@ -298,7 +313,7 @@ class _Validator:
             self.keys.append(seen.value(operand, number))
         self._check_interface(graph.inputs, Lifetime.INPUT)
         self._check_interface(graph.outputs, Lifetime.OUTPUT)
-        return max(level, max(map(self._check_operation, self._order())))
+        return level, {position: self._check_operation(position) for position in self._order()}
 
     def _check_interface(self, indices: Sequence[int], lifetime: Lifetime) -> None:
         """The model's inputs or outputs: at least one, each once, exactly the operands of that lifetime."""

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from onnx2nnapi.errors import ArtifactError, DeviceError
+from onnx2nnapi.errors import DeviceError
 from onnx2nnapi.ir.types import Array
+from onnx2nnapi.nnapi.artifact import replacing
 from onnx2nnapi.nnapi.model import Model, Subgraph, value_to_list
 from onnx2nnapi.nnapi.types import OperandType
 from onnx2nnapi.runtime.submodels import extract, topological_order
@@ -262,8 +263,6 @@ def write_vector(path: str | os.PathLike[str], culprit: Culprit, name: str = "bi
         "output_tolerances": [{"atol": absolute, "rtol": relative} for absolute, relative in tolerances],
     }
     data = json.dumps([case], allow_nan=False).encode()
-    try:
-        with open(path, "wb") as file:
-            file.write(gzip.compress(data, mtime=0) if os.fspath(path).endswith(".gz") else data)
-    except OSError as error:
-        raise ArtifactError(f"cannot be written: {error.strerror}", where=os.fspath(path)) from None
+    shown = os.fspath(path)
+    with replacing(shown, shown) as file:
+        file.write(gzip.compress(data, mtime=0) if shown.endswith(".gz") else data)

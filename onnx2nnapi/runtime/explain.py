@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onnx2nnapi.errors import ArtifactError, DeviceError
+from onnx2nnapi.nnapi.artifact import replacing
 from onnx2nnapi.nnapi.model import Model, Operation
 from onnx2nnapi.runtime.device_list import Device, list_devices, select_devices
 from onnx2nnapi.runtime.library import Library, open_library
@@ -157,14 +158,8 @@ def save_profile(path: str | os.PathLike[str], data: dict[str, Any]) -> None:
     Raises:
         ArtifactError: it cannot be written.
     """
-    target = pathlib.Path(path)
-    partial = target.with_name(f"{target.name}.{os.getpid()}.part")
-    try:
-        partial.write_text(json.dumps(data, indent=1) + "\n")
-        partial.replace(target)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise ArtifactError(f"cannot be written: {error.strerror}", where=os.fspath(path)) from None
+    with replacing(os.fspath(path), os.fspath(path)) as file:
+        file.write((json.dumps(data, indent=1) + "\n").encode())
 
 
 def load_profile(path: str | os.PathLike[str]) -> dict[str, Any]:
