@@ -17,12 +17,14 @@ from onnx2nnapi.nnapi.model import Model
 from onnx2nnapi.runtime.bound import BoundRun
 from onnx2nnapi.runtime.compilation import CacheReport
 from onnx2nnapi.runtime.device import NnapiExecutor
-from onnx2nnapi.runtime.device_list import select_devices
+from onnx2nnapi.runtime.device_list import Device, select_devices
 from onnx2nnapi.runtime.execution import Mode
 from onnx2nnapi.runtime.library import Library, open_library
 from onnx2nnapi.runtime.timing import Measurement, MemoryUse, Statistics, measure, memory_use, to_csv
 
-__all__ = ["BenchmarkReport", "ModeReport", "benchmark"]
+__all__ = ["NEEDS_ONE_DEVICE", "BenchmarkReport", "ModeReport", "benchmark", "benchmark_executor"]
+
+NEEDS_ONE_DEVICE = "durations on the hardware and in the driver need one device: --device NAME"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +32,8 @@ class ModeReport:
     """One way to run.
 
     Attributes:
-        mode: sync, async, burst or fenced.
-        build_seconds, compile_seconds: to open it.
+        mode: sync, async, burst or fenced; "host" for the interpreter.
+        build_seconds, compile_seconds: to open it; the interpreter compiles nothing, which is None.
         cache: what the compilation cache did; None without one.
         runs: what the runs took.
         durations: by DurationCode's name, of the counted runs; empty where NNAPI measures none (several devices, or
@@ -39,9 +41,9 @@ class ModeReport:
         notes: what was not done the straight way.
     """
 
-    mode: Mode
+    mode: str
     build_seconds: float
-    compile_seconds: float
+    compile_seconds: float | None
     cache: CacheReport | None
     runs: Measurement
     durations: dict[str, Statistics]
@@ -95,7 +97,7 @@ class BenchmarkReport:
                 report.mode,
                 _ms(self.load_seconds),
                 _ms(report.build_seconds),
-                _ms(report.compile_seconds),
+                "-" if report.compile_seconds is None else _ms(report.compile_seconds),
                 _cache(report.cache),
                 _ms(report.runs.first),
             ]
@@ -113,7 +115,7 @@ class BenchmarkReport:
         """What people should know beside the numbers."""
         lines = [note for report in self.modes for note in report.notes]
         lines += [
-            f"{report.mode}: runs got {report.runs.throttling:.2f} times slower: the device throttles"
+            f"{report.mode}: runs got {report.runs.throttling:.2f} times slower: it throttles, or is busy"
             for report in self.modes
             if report.runs.throttled
         ]
@@ -165,28 +167,42 @@ def benchmark(
         FeedError, DeviceError, FeatureLevelError, InvalidModelError: as from NnapiExecutor and ``measure``.
     """
     nnapi = open_library(library)
-    chosen = select_devices(nnapi, devices)
-    one = chosen is not None and len(chosen) == 1
+    one = _is_one(select_devices(nnapi, devices))
     memory = {"before": memory_use()}
     reports = []
     for mode in modes:
         with NnapiExecutor(model, nnapi, devices, mode=mode, measure=one, **options) as executor:
             memory.setdefault("opened", memory_use())
-            durations: dict[DurationCode, list[float]] = {}
-            with _Runs(executor, inputs) as run:
-                measured = measure(
-                    run,
-                    runs=runs,
-                    warmup=warmup,
-                    min_seconds=min_seconds,
-                    max_seconds=max_seconds,
-                    after=functools.partial(_collect, run, durations) if one else None,
+            reports.append(
+                benchmark_executor(
+                    executor, inputs, runs=runs, warmup=warmup, min_seconds=min_seconds, max_seconds=max_seconds
                 )
-            reports.append(_report(executor, measured, durations))
+            )
     memory["after"] = memory_use()
     known = {name: use for name, use in memory.items() if use is not None}
-    needs = None if one else "durations on the hardware and in the driver need one device: --device NAME"
-    return BenchmarkReport(load_seconds, tuple(reports), known, needs)
+    return BenchmarkReport(load_seconds, tuple(reports), known, None if one else NEEDS_ONE_DEVICE)
+
+
+def benchmark_executor(executor: NnapiExecutor, inputs: Sequence[Array | None], **how: Any) -> ModeReport:
+    """Time runs of one that is open; where it measures durations, these too.
+
+    Args:
+        executor: what runs.
+        inputs: the model's.
+        **how: ``runs``, ``warmup``, ``min_seconds`` and ``max_seconds`` of ``measure``.
+
+    Raises:
+        FeedError, DeviceError: as from ``NnapiExecutor.bind`` and ``measure``.
+    """
+    durations: dict[DurationCode, list[float]] = {}
+    with _Runs(executor, inputs) as run:
+        collect = functools.partial(_collect, run, durations) if executor.measures else None
+        measured = measure(run, after=collect, **how)
+    return _report(executor, measured, durations)
+
+
+def _is_one(devices: Sequence[Device] | None) -> bool:
+    return devices is not None and len(devices) == 1
 
 
 class _Runs:

@@ -161,6 +161,11 @@ class NnapiExecutor:
         """How it runs."""
         return self._options.mode
 
+    @property
+    def measures(self) -> bool:
+        """Whether runs tell their durations on the hardware and in the driver."""
+        return self._options.measure
+
     # -- making ---------------------------------------------------------------------------------------------------
 
     def _compile(self, options: CompileOptions) -> tuple[BuiltModel, Compilation]:

@@ -119,14 +119,26 @@ class Session:
         if self._closed:
             raise Onnx2NnapiError("the session is closed", hint="make a new one")
         given = self._check(feeds)
-        tensors: dict[str, Array | None] = {}
-        for port in self.inputs:
-            if port.tensor is not None:
-                tensors[port.tensor] = _to_operand(port, given[port.name], self._types.get(port.tensor))
+        tensors: dict[str, Array | None] = {**self._operands(given)}
         for segment, executor in zip(self.program.segments, self.executors, strict=True):
             results = executor.run([tensors[name] for name in segment.inputs])
             tensors.update(zip(segment.outputs, results, strict=True))
         return {port.name: self._output(port, tensors, given) for port in self.outputs}
+
+    def operands(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
+        """What the models' operands take for ``feeds``, by the program's tensors; for whoever runs models themselves.
+
+        Raises:
+            FeedError: as from ``run``.
+        """
+        return self._operands(self._check(feeds))
+
+    def _operands(self, given: Mapping[str, Array]) -> dict[str, Array]:
+        return {
+            port.tensor: _to_operand(port, given[port.name], self._types.get(port.tensor))
+            for port in self.inputs
+            if port.tensor is not None
+        }
 
     def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array] | None = None) -> BoundSession:
         """Runs that are repeated over the same buffers, on NNAPI without a copy; see ``bind_program``."""
