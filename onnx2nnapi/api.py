@@ -42,23 +42,33 @@ def convert(
         InvalidModelError: no valid model, or options that contradict it.
         UnsupportedError: it cannot be expressed in NNAPI at the target's level; all refusals at once.
     """
+    from onnx2nnapi.frontend.expand import expand_all
     from onnx2nnapi.frontend.importer import import_model
+    from onnx2nnapi.frontend.load import load_model
     from onnx2nnapi.lower import lower
+    from onnx2nnapi.passes.legalize import has_rule
     from onnx2nnapi.passes.manager import run_passes
 
     chosen = Options.of(options, overrides)
     tell = progress or (lambda stage: None)
     tell("import")
-    graph = import_model(model, chosen, base_dir)
+    loaded = load_model(model, base_dir)
+    nodes = len(loaded.proto.graph.node)
+    graph = import_model(loaded, chosen)
+    del loaded  # the graph has all that is needed of it
+    expand_all(graph, has_rule)
     run_passes(graph, chosen, progress=progress, dump=dump)
     tell("lower")
     sources = (os.fspath(model),) if isinstance(model, (str, os.PathLike)) else ()
-    return lower(graph, chosen, metadata=_metadata(model, chosen), sources=sources)
+    return lower(graph, chosen, metadata=_metadata(model, chosen, nodes), sources=sources)
 
 
-def _metadata(model: str | os.PathLike[str] | bytes | onnx.ModelProto, options: Options) -> dict[str, str]:
+def _metadata(
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto, options: Options, nodes: int
+) -> dict[str, str]:
     return {
         "model_sha256": _digest(model),
+        "onnx_nodes": str(nodes),
         "options": json.dumps(_described(options), sort_keys=True, separators=(",", ":")),
     }
 

@@ -125,6 +125,7 @@ class Graph:
         opset: versions by domain (ONNX dialect).
         name: of the model.
         assumptions: what was taken for granted of the inputs' values, in sentences for the user.
+        approximations: ONNX nodes whose operations are no exact form of them, and how far off they are (NNAPI dialect).
     """
 
     def __init__(self, dialect: str = "onnx", name: str = "") -> None:
@@ -132,6 +133,7 @@ class Graph:
         self.name = name
         self.opset: dict[str, int] = {}
         self.assumptions: list[str] = []
+        self.approximations: dict[Origin, str] = {}
         self.inputs: list[str] = []
         self.outputs: list[str] = []
         self.interface: Interface | None = None

@@ -254,7 +254,8 @@ class Builder:
             stem = next((name for name in self.op.outputs if name), kind.lower())
             outputs.append(self.graph.add_value(Value(self.graph.fresh(f"{stem}.{kind.lower()}"), type_.tensor_type())))
         names = tuple(None if value is None else value.name for value in tensors)
-        self.graph.add(Op(kind, names, tuple(value.name for value in outputs), kept, (self.op.origin,)))
+        origins = self.op.origins or (self.op.origin,)
+        self.graph.add(Op(kind, names, tuple(value.name for value in outputs), kept, origins))
         return outputs
 
     # -- movement, for free on constants -----------------------------------------------------------------------------

@@ -38,6 +38,7 @@ class _Walk:
         self.source = source
         self.built = Graph("nnapi", source.name)
         self.built.interface = source.interface
+        self.built.assumptions = source.assumptions
         self.builder = Builder(self.built, options, source)
         self.problems: list[UnsupportedError] = []
 
