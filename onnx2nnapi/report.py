@@ -1,0 +1,401 @@
+"""check(): what every node of a model becomes in NNAPI, or why it is refused and the way out, all at once."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from onnx2nnapi.errors import FeatureLevelError, Origin, UnsupportedError
+from onnx2nnapi.ir.garbage import collector_off
+from onnx2nnapi.ir.graph import Graph, Interface, Op, Port
+from onnx2nnapi.nnapi.infer import bind_op
+from onnx2nnapi.nnapi.rules import RuleError, level_of
+from onnx2nnapi.options import Options
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["NodeReport", "Refusal", "Report", "check"]
+
+_PLACES = 12  # names of nodes that a refusal lists
+
+
+def _label(origin: Origin) -> str:
+    """A node's name, or the tensor that it writes."""
+    return origin.name or next(iter(origin.outputs), "")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """One ONNX node.
+
+    Attributes:
+        origin: the node.
+        status: "converted" (it has operations of its own), "merged" (another node's do its work), "folded" (constant,
+            or without effect on the outputs), "refused", or "unread" (the model is refused before nodes are judged).
+        operations: NNAPI operations that do its work, in order.
+        level: the feature level that these need; 0 without any.
+        approximation: how far off an inexact form is at most; None where it is exact.
+        bytes_moved: what its own operations read and write.
+        macs: multiplications that are summed up, in its own operations.
+        part_of: the node whose operations do its work, where it is merged.
+        reasons: why it is refused.
+    """
+
+    origin: Origin
+    status: str
+    operations: tuple[str, ...] = ()
+    level: int = 0
+    approximation: str | None = None
+    bytes_moved: int = 0
+    macs: int = 0
+    part_of: str | None = None
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The node's name, or the tensor that it writes."""
+        return _label(self.origin)
+
+    @property
+    def becomes(self) -> str:
+        """The operations as one text, repeated ones counted."""
+        counts = Counter(self.operations)
+        return " + ".join(f"{count} {name}" if count > 1 else name for name, count in counts.items())
+
+    @property
+    def remark(self) -> str:
+        """What people should know beside the operations."""
+        if self.status == "converted":
+            return f"approximate, {self.approximation}" if self.approximation else "exact"
+        if self.status == "merged":
+            return f"part of {self.part_of}"
+        return {"folded": "constant, or not needed", "refused": "REFUSED"}.get(self.status, "not judged")
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "name": self.origin.name,
+            "operator": self.origin.op_type,
+            "outputs": list(self.origin.outputs),
+            "status": self.status,
+            "operations": list(self.operations),
+            "level": self.level or None,
+            "exact": self.status != "converted" or self.approximation is None,
+            "approximation": self.approximation,
+            "bytes_moved": self.bytes_moved,
+            "macs": self.macs,
+            "part_of": self.part_of,
+            "reasons": list(self.reasons),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What is refused for the same reason.
+
+    Attributes:
+        title: the operator and how many of its nodes, or what else it is.
+        reason: why.
+        places: the nodes.
+        way_out: what to do.
+        required_level: the feature level that would have it; None where none has, or it is not known.
+    """
+
+    title: str
+    reason: str
+    places: tuple[str, ...]
+    way_out: str | None
+    required_level: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What ``check`` found.
+
+    Attributes:
+        nodes: every node, in the model's order.
+        refusals: grouped by their reason; none when the model converts.
+        feature_level: the target.
+        required_level: what the whole model needs; None where it is refused.
+        assumptions: what is taken for granted of the inputs' values.
+    """
+
+    nodes: tuple[NodeReport, ...]
+    refusals: tuple[Refusal, ...]
+    feature_level: int
+    required_level: int | None
+    assumptions: tuple[str, ...] = field(default=())
+
+    @property
+    def convertible(self) -> bool:
+        """Whether all of it converts."""
+        return not self.refusals
+
+    @property
+    def verdict(self) -> str:
+        """One line."""
+        if self.convertible:
+            return f"all {len(self.nodes)} nodes convert"
+        if any(node.status == "unread" for node in self.nodes):
+            return "the model is refused before its nodes are judged"
+        refused = sum(node.status == "refused" for node in self.nodes)
+        return f"{refused} of {len(self.nodes)} nodes are refused" if refused else "the model is refused"
+
+    @property
+    def cost(self) -> str:
+        """What one run costs, in words."""
+        moved, macs = (sum(getattr(node, name) for node in self.nodes) for name in ("bytes_moved", "macs"))
+        return f"{macs / 1e6:.4g} million multiply-adds, {moved / 1e6:.4g} MB moved"
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "convertible": self.convertible,
+            "verdict": self.verdict,
+            "feature_level": self.feature_level,
+            "required_level": self.required_level,
+            "nodes": [node.to_dict() for node in self.nodes],
+            "refusals": [
+                {
+                    "title": refusal.title,
+                    "reason": refusal.reason,
+                    "nodes": list(refusal.places),
+                    "way_out": refusal.way_out,
+                    "required_level": refusal.required_level,
+                }
+                for refusal in self.refusals
+            ],
+            "assumptions": list(self.assumptions),
+        }
+
+
+@collector_off()
+def check(
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto,
+    options: Options | None = None,
+    *,
+    base_dir: str | os.PathLike[str] | None = None,
+    progress: Callable[[str], None] | None = None,
+    **overrides: Any,
+) -> Report:
+    """Tell of every node what it becomes, or why not.
+
+    Args:
+        model: a path, the bytes of a file, or a ModelProto, which is not changed.
+        options: of the conversion.
+        base_dir: where external data is looked for; with a path the model's own folder.
+        progress: called with the name of each stage before it runs.
+        overrides: single options by name, on top of ``options``.
+
+    Raises:
+        InvalidModelError: no valid model, or options that contradict it. What cannot be converted is in the report.
+    """
+    from onnx2nnapi.frontend.importer import import_model
+    from onnx2nnapi.frontend.load import load_model
+    from onnx2nnapi.frontend.order import origin_of
+
+    chosen = Options.of(options, overrides)
+    tell = progress or (lambda stage: None)
+    tell("import")
+    try:
+        loaded = load_model(model, base_dir)
+    except UnsupportedError as error:
+        return Report((), _refusals([error], None), chosen.feature_level, None)
+    nodes = [origin_of(node) for node in loaded.proto.graph.node]
+    try:
+        graph = import_model(loaded, chosen)
+    except UnsupportedError as error:
+        problems = _flat([error])
+        return Report(_judged(nodes, {}, problems, unread=True), _refusals(problems, None), chosen.feature_level, None)
+    del loaded
+    source, problems, level = _convert(graph, chosen, progress)
+    found = _account(graph)
+    return Report(
+        _judged(_all_nodes(nodes, source), found, problems),
+        _refusals(problems, source),
+        chosen.feature_level,
+        None if problems else level,
+        tuple(graph.assumptions),
+    )
+
+
+def _convert(
+    graph: Graph, options: Options, progress: Callable[[str], None] | None
+) -> tuple[Graph, list[UnsupportedError], int]:
+    """Run the passes over ``graph``, collecting what they refuse.
+
+    Returns:
+        The graph of ONNX operators that was legalized, the refusals, and the level of the result.
+    """
+    from onnx2nnapi.lower import lower
+    from onnx2nnapi.passes import PIPELINE
+    from onnx2nnapi.passes.legalize.driver import legalize, legalize_all
+    from onnx2nnapi.passes.manager import run_passes
+
+    place = PIPELINE.index(legalize)
+    problems: list[UnsupportedError] = []
+    level = 0
+    run_passes(graph, options, pipeline=PIPELINE[:place], progress=progress)
+    source = Graph("onnx", graph.name)
+    source.become(graph)
+    if progress is not None:
+        progress("legalize")
+    built, refused = legalize_all(source, options)
+    problems += _flat(refused)
+    graph.become(built)
+    if problems:
+        _feed_what_is_missing(graph)
+    try:
+        run_passes(graph, options, pipeline=PIPELINE[place + 1 :], progress=progress)
+        if not problems:
+            level = lower(graph, options).required_level
+    except UnsupportedError as error:
+        problems += _flat([error])
+    return source, problems, level
+
+
+def _feed_what_is_missing(graph: Graph) -> None:
+    """Make inputs of what stands in for refused nodes' results, so that the rest goes through the other passes."""
+    names = [
+        name
+        for name, value in graph.values.items()
+        if value.const is None and graph.producer(name) is None and name not in graph.inputs and graph.uses(name)
+    ]
+    if graph.interface is not None:
+        ports = tuple(Port(name, graph[name].known) for name in names)
+        graph.interface = Interface((*graph.interface.inputs, *ports), graph.interface.outputs)
+    graph.inputs.extend(names)
+
+
+def _flat(errors: Iterable[UnsupportedError]) -> list[UnsupportedError]:
+    return [problem for error in errors for problem in (error.problems or (error,))]
+
+
+# -- nodes -------------------------------------------------------------------------------------------------------------
+
+
+def _all_nodes(nodes: Sequence[Origin], source: Graph) -> list[Origin]:
+    """The file's nodes, and those that took their place (functions' bodies), in the model's order."""
+    known = set(nodes)
+    added = [origin for op in source.ops for origin in op.origins if origin not in known]
+    return [*nodes, *dict.fromkeys(added)]
+
+
+def _judged(
+    nodes: Sequence[Origin],
+    found: dict[Origin, NodeReport],
+    problems: Sequence[UnsupportedError],
+    *,
+    unread: bool = False,
+) -> tuple[NodeReport, ...]:
+    reasons: dict[Origin, list[str]] = {}
+    for problem in problems:
+        if isinstance(problem.where, Origin):
+            reasons.setdefault(problem.where, []).append(problem.message)
+    result = []
+    for origin in nodes:
+        entry = found.get(origin) or NodeReport(origin, "unread" if unread else "folded")
+        if origin in reasons:
+            entry = replace(entry, status="refused", reasons=tuple(reasons[origin]))
+        result.append(entry)
+    return tuple(result)
+
+
+def _account(graph: Graph) -> dict[Origin, NodeReport]:
+    """What the operations of a graph in NNAPI's dialect do, by the ONNX nodes that they stem from."""
+    found: dict[Origin, NodeReport] = {}
+    for op in graph.ops:
+        level = _level(graph, op)
+        for place, origin in enumerate(op.origins):
+            entry = found.get(origin) or NodeReport(origin, "merged", part_of=_label(op.origin))
+            entry = replace(entry, operations=(*entry.operations, op.kind), level=max(entry.level, level))
+            if place == 0:
+                entry = replace(
+                    entry,
+                    status="converted",
+                    part_of=None,
+                    bytes_moved=entry.bytes_moved + _bytes_moved(graph, op),
+                    macs=entry.macs + _macs(graph, op),
+                    approximation=graph.approximations.get(origin),
+                )
+            found[origin] = entry
+    return found
+
+
+def _level(graph: Graph, op: Op) -> int:
+    bound = bind_op(graph, op)
+    try:
+        return level_of(bound)
+    except RuleError:  # its rank, which is a refusal in the report already
+        return level_of(bound, ranks=False)
+
+
+def _bytes_moved(graph: Graph, op: Op) -> int:
+    return sum(graph[name].known.nbytes for name in (*op.inputs, *op.outputs) if name is not None)
+
+
+def _macs(graph: Graph, op: Op) -> int:
+    """Multiplications by weights, or of two matrices."""
+    count = _MACS.get(op.kind)
+    if count is None:
+        return 0
+    x, w = (graph[name].shape for name in op.inputs[:2] if name is not None)
+    (y,) = (graph[name].known.size for name in op.outputs[:1] if name is not None)
+    return count(x, w, y)
+
+
+# From the shapes of the first two operands and the size of the result; filters are [out, height, width, in].
+_MACS: dict[str, Callable[[tuple[int, ...], tuple[int, ...], int], int]] = {
+    "CONV_2D": lambda x, w, y: y * math.prod(w[1:]),
+    "GROUPED_CONV_2D": lambda x, w, y: y * math.prod(w[1:]),
+    "DEPTHWISE_CONV_2D": lambda x, w, y: y * w[1] * w[2],
+    "TRANSPOSE_CONV_2D": lambda x, w, y: math.prod(x) * math.prod(w[:3]),
+    "FULLY_CONNECTED": lambda x, w, y: y * w[1],
+    "BATCH_MATMUL": lambda x, w, y: math.isqrt(math.prod(x) * math.prod(w) * y // max(math.prod(x[:-2]), 1)),
+}
+
+
+# -- refusals ----------------------------------------------------------------------------------------------------------
+
+
+def _refusals(problems: Sequence[UnsupportedError], source: Graph | None) -> tuple[Refusal, ...]:
+    """Group what is refused for the same reason, in the order of the first of each."""
+    groups: dict[tuple[str, str], list[UnsupportedError]] = {}
+    for problem in problems:
+        kind = problem.where.op_type if isinstance(problem.where, Origin) else str(problem.where or "the model")
+        groups.setdefault((kind, problem.message), []).append(problem)
+    return tuple(_refusal(kind, message, group, source) for (kind, message), group in groups.items())
+
+
+def _refusal(kind: str, message: str, group: Sequence[UnsupportedError], source: Graph | None) -> Refusal:
+    origins = [problem.where for problem in group if isinstance(problem.where, Origin)]
+    names = [_label(origin) for origin in origins]
+    places = (*names[:_PLACES], *([f"and {len(names) - _PLACES} more"] if len(names) > _PLACES else []))
+    first = group[0]
+    level = first.required if isinstance(first, FeatureLevelError) else None
+    hint = first.hint if level is None else f"raise --feature-level to {level}, or {first.hint}"
+    if first.hint == "raise --feature-level":
+        hint = f"raise --feature-level to {level}"
+    cut = _cut(origins[0], source) if origins and source is not None else None
+    count = f" ({len(origins)} nodes)" if len(origins) > 1 else ""
+    return Refusal(kind + count, message, places, "; ".join(text for text in (hint, cut) if text) or None, level)
+
+
+def _cut(origin: Origin, source: Graph) -> str | None:
+    """The flags that leave a node out: the part before it, and the part after it."""
+    op = next((op for op in source.ops if origin in op.origins), None)
+    if op is None:
+        return None
+    before = [name for name in op.inputs if name is not None and not source.is_constant(name)]
+    after = [name for name in op.outputs if name is not None and source.uses(name) > source.outputs.count(name)]
+    parts = []
+    if before and not set(before) <= set(source.inputs):
+        parts.append("the part before it: " + " ".join(f"--cut-outputs {name!r}" for name in dict.fromkeys(before)))
+    if after:
+        parts.append("the part after it: " + " ".join(f"--cut-inputs {name!r}" for name in after))
+    return "cut there, " + ", ".join(parts) if parts else None
