@@ -121,6 +121,20 @@ class _Emitter:
 
     def __init__(self) -> None:
         self.subgraphs: list[Subgraph] = []
+        self._bound: dict[Hashable, Bound] = {}
+
+    def bind(self, graph: Graph, op: Op) -> Bound:
+        """The bound row of an operation; networks repeat themselves, and a repetition costs a look-up only."""
+        values = [None if name is None else graph[name] for name in (*op.inputs, *op.outputs)]
+        seen = tuple([None if value is None else (value.type, value.const is None) for value in values])
+        key = (op.kind, len(op.inputs), seen, repr(op.attrs))
+        bound = self._bound.get(key)
+        if bound is None:
+            try:
+                bound = self._bound[key] = bind_op(graph, op)
+            except RuleError as error:
+                raise InternalError(f"{op.kind} is not accepted: {error}", where=op.origin) from error
+        return bound
 
     def subgraph(self, graph: Graph, ops: list[Op], inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Subgraph:
         """Emit one graph; operands are numbered inputs first, then by first use."""
@@ -159,10 +173,7 @@ class _Body:
         return len(self.operands) - 1
 
     def operation(self, op: Op) -> Operation:
-        try:
-            bound = bind_op(self.graph, op)
-        except RuleError as error:
-            raise InternalError(f"{op.kind} is not accepted: {error}", where=op.origin) from error
+        bound = self.emitter.bind(self.graph, op)
         inputs = [self._operand(op, bound, slot, name) for slot, name in _slots(bound, op)]
         outputs = [self._result(op, bound, position) for position in range(len(op.outputs))]
         origin = tuple(origin.name or next(iter(origin.outputs), origin.op_type) for origin in op.origins)
