@@ -320,14 +320,14 @@ class _Validator:
         noun = f"model {lifetime.value.lower()}"
         if not indices:
             raise InvalidModelError(f"{self.prefix}the graph has no {noun}s, NNAPI wants one at least")
-        listed = set(indices)
-        for index, operand in enumerate(self.graph.operands):
-            if index in listed and operand.lifetime is not lifetime:
-                raise InvalidModelError(
-                    f"it is listed as {noun}, but is {operand.lifetime.value}", where=self._operand(index)
-                )
-            if operand.lifetime is lifetime and index not in listed:
-                raise InvalidModelError(f"it is {lifetime.value}, but not listed as {noun}", where=self._operand(index))
+        listed, operands = set(indices), self.graph.operands
+        marked = {index for index, operand in enumerate(operands) if operand.lifetime is lifetime}
+        for index in sorted(listed - marked):
+            raise InvalidModelError(
+                f"it is listed as {noun}, but is {operands[index].lifetime.value}", where=self._operand(index)
+            )
+        for index in sorted(marked - listed):
+            raise InvalidModelError(f"it is {lifetime.value}, but not listed as {noun}", where=self._operand(index))
         if len(listed) != len(indices):
             twice = next(index for position, index in enumerate(indices) if index in indices[:position])
             raise InvalidModelError(f"it is listed twice as {noun}", where=self._operand(twice))

@@ -16,6 +16,7 @@ import numpy as np
 
 from onnx2nnapi.ir.types import Array
 from onnx2nnapi.nnapi.codes import FuseCode
+from onnx2nnapi.nnapi.rules import RuleError
 from onnx2nnapi.nnapi.types import OperandType
 
 __all__ = [
@@ -188,9 +189,15 @@ def look_up(codes: Array, table: Array, out: Array | None = None) -> Array:
 
 
 def quantize_multiplier(real: float) -> tuple[int, int]:
-    """``(mantissa, shift)`` with real ≈ mantissa · 2^(shift − 31) and a mantissa of 31 bits; below 2^-31 it is zero."""
+    """``(mantissa, shift)`` with real ≈ mantissa · 2^(shift − 31) and a mantissa of 31 bits; below 2^-31 it is zero.
+
+    Raises:
+        RuleError: it is 2^31 or more, which a shift of 32-bit numbers does not reach.
+    """
     if real == 0.0:
         return 0, 0
+    if not abs(real) < 2.0**31:
+        raise RuleError(f"the scales give the factor {real:.9g}, it must be below 2^31")
     fraction, shift = math.frexp(real)
     mantissa = math.floor(fraction * (1 << 31) + 0.5)
     if mantissa == 1 << 31:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnx2nnapi.nnapi.codes import FuseCode, OperandCode
+from onnx2nnapi.nnapi.rules import RuleError
 from onnx2nnapi.nnapi.types import OperandType
 from onnx2nnapi.runtime.kernels.arithmetic import (
     FLOAT32_MAX,
@@ -98,6 +99,12 @@ def test_a_quantized_multiplier_has_31_bits(real):
     mantissa, shift = quantize_multiplier(real)
     assert 2**30 <= mantissa < 2**31
     assert math.isclose(math.ldexp(mantissa, shift - 31), real, rel_tol=2**-31)
+
+
+@pytest.mark.parametrize("real", [2.0**31, 1e30, math.inf, math.nan])
+def test_a_multiplier_beyond_32_bits_is_refused(real):
+    with pytest.raises(RuleError, match="it must be below 2"):
+        quantize_multiplier(real)
 
 
 def test_tiny_multipliers_are_zero():
