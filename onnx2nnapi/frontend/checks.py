@@ -86,7 +86,18 @@ def _conv_transpose(node: _Node) -> None:
     _spatial(node, w[2:])
 
 
+def _lists(node: _Node, rank: int) -> None:
+    """A list of a window's operator has an element a dimension; paddings have two."""
+    shape = node.shape(0)
+    window = f"its window has {rank} dimensions, its input is {list(shape or ())}"
+    node.need(shape is None or len(shape) == rank + 2, window)
+    for name, length in (("strides", rank), ("dilations", rank), ("pads", 2 * rank), ("output_padding", rank)):
+        given = node.op.attrs.get(name)
+        node.need(not given or len(given) == length, f"its {name} {list(given or ())} must have {length} elements")
+
+
 def _spatial(node: _Node, kernel: Shape) -> None:
+    _lists(node, len(kernel))
     given = node.op.attrs.get("kernel_shape")
     node.need(
         given is None or tuple(given) == kernel, f"its kernel_shape is {list(given or ())}, its filter {list(kernel)}"
@@ -96,6 +107,7 @@ def _spatial(node: _Node, kernel: Shape) -> None:
 def _pool(node: _Node) -> None:
     """A window that lies in the padding alone has no value."""
     kernel, pads = node.op.attrs.get("kernel_shape", ()), node.op.attrs.get("pads") or ()
+    _lists(node, len(kernel))
     dilations = node.op.attrs.get("dilations") or (1,) * len(kernel)
     reach = [(size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=False)]
     for at, pad in enumerate(pads):
@@ -169,9 +181,12 @@ def _gather(node: _Node) -> None:
 
 def _gather_nd(node: _Node) -> None:
     shape, indices = node.shape(0), node.array(1)
-    if shape is None or indices is None or indices.ndim == 0:
+    if shape is None:
         return
     batch = int(node.op.attrs.get("batch_dims", 0))
+    node.need(0 <= batch < len(shape), f"its batch_dims is {batch}, its input is {list(shape)}")
+    if indices is None or indices.ndim == 0:
+        return
     for at in range(min(indices.shape[-1], len(shape) - batch)):
         _need_indices(node, indices[..., at], shape[batch + at])
 
@@ -182,6 +197,14 @@ def _need_indices(node: _Node, indices: Array, size: int) -> None:
         raise InvalidModelError(
             f"its index {outside.reshape(-1)[0]} is outside a dimension of {size}", where=node.op.origin
         )
+
+
+def _split(node: _Node) -> None:
+    shape, parts = node.shape(0), node.op.attrs.get("num_outputs")
+    outputs = len(node.op.outputs)
+    node.need(parts is None or parts == outputs, f"its num_outputs is {parts}, it has {outputs}")
+    axis = int(node.op.attrs.get("axis", 0))
+    node.need(shape is None or -len(shape) <= axis < len(shape), f"its axis {axis} is outside its rank")
 
 
 def _top_k(node: _Node) -> None:
@@ -262,5 +285,6 @@ _CHECKS: dict[str, Callable[[_Node], None]] = {
     "Resize": _resize,
     "Softmax": _axis_in_rank,
     "SpaceToDepth": _blocks,
+    "Split": _split,
     "TopK": _top_k,
 }

@@ -31,6 +31,7 @@ _FAULTS = (
     KeyError,
     IndexError,
     TypeError,
+    MemoryError,
 )
 
 

@@ -31,6 +31,8 @@ BROKEN: list[tuple[str, list[Any], dict[str, Any], str]] = [
     ("Conv", [[1, 4, 4, 4]], {}, "it has 1 inputs, the operator takes 2 to 3"),
     ("ConvTranspose", [[1, 4, 4, 4], zeros(3, 4, 3, 3)], {}, "its input has 4 channels"),
     ("MaxPool", [[1, 1, 4, 4]], {"kernel_shape": [2, 2], "pads": [2, 0, 0, 0]}, "as large as its kernel"),
+    ("MaxPool", [[1, 1, 4, 4]], {"kernel_shape": [2, 2], "pads": [1, 1]}, r"its pads \[1, 1\] must have 4 elements"),
+    ("GatherND", [[2, 2], np.int64([[0, 1]])], {"batch_dims": -99}, "its batch_dims is -99"),
     ("AveragePool", [[1, 1, 4, 4]], {}, "its attribute 'kernel_shape' is missing"),
     ("BatchNormalization", [[1, 3, 4], *[zeros(3)] * 2, zeros(2), zeros(3)], {}, r"'i3' is \[2\]"),
     ("InstanceNormalization", [[1, 3, 4], zeros(2), zeros(3)], {}, r"is \[2\], its channels are 3"),
