@@ -184,7 +184,9 @@ def _gather_nd(node: _Node) -> None:
     if shape is None:
         return
     batch = int(node.op.attrs.get("batch_dims", 0))
-    node.need(0 <= batch < len(shape), f"its batch_dims is {batch}, its input is {list(shape)}")
+    places = node.shape(1) or ()
+    fits = 0 <= batch < min(len(shape), max(len(places), 1))
+    node.need(fits, f"its batch_dims is {batch}, its inputs are {list(shape)} and {list(places)}")
     if indices is None or indices.ndim == 0:
         return
     for at in range(min(indices.shape[-1], len(shape) - batch)):
