@@ -24,6 +24,14 @@ __all__ = ["NodeReport", "Refusal", "Report", "check"]
 _PLACES = 12  # names of nodes that a refusal lists
 
 
+_REMARKS = {
+    "folded": "constant, or nothing to do",
+    "unneeded": "no output needs it",
+    "refused": "REFUSED",
+    "unread": "not judged",
+}
+
+
 def _label(origin: Origin) -> str:
     """A node's name, or the tensor that it writes."""
     return origin.name or next(iter(origin.outputs), "")
@@ -35,8 +43,9 @@ class NodeReport:
 
     Attributes:
         origin: the node.
-        status: "converted" (it has operations of its own), "merged" (another node's do its work), "folded" (constant,
-            or without effect on the outputs), "refused", or "unread" (the model is refused before nodes are judged).
+        status: "converted" (it has operations of its own), "merged" (another node's do its work), "folded" (its result
+            is constant, or its input), "unneeded" (no output depends on it), "refused", or "unread" (the model is
+            refused before nodes are judged).
         operations: NNAPI operations that do its work, in order.
         level: the feature level that these need; 0 without any.
         approximation: how far off an inexact form is at most; None where it is exact.
@@ -74,7 +83,7 @@ class NodeReport:
             return f"approximate, {self.approximation}" if self.approximation else "exact"
         if self.status == "merged":
             return f"part of {self.part_of}"
-        return {"folded": "constant, or not needed", "refused": "REFUSED"}.get(self.status, "not judged")
+        return _REMARKS[self.status]
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -197,7 +206,7 @@ def check(
     """
     from onnx2nnapi.frontend.importer import import_model
     from onnx2nnapi.frontend.load import load_model
-    from onnx2nnapi.frontend.order import origin_of
+    from onnx2nnapi.frontend.order import needed_nodes, origin_of
 
     chosen = Options.of(options, overrides)
     tell = progress or (lambda stage: None)
@@ -206,15 +215,18 @@ def check(
         loaded = load_model(model, base_dir)
     except UnsupportedError as error:
         return Report((), _refusals([error], None), chosen.feature_level, None)
-    nodes = [origin_of(node) for node in loaded.proto.graph.node]
+    proto = loaded.proto.graph
+    nodes = [origin_of(node) for node in proto.node]
+    wanted = chosen.cut_outputs or [entry.name for entry in proto.output]
+    needed = {origin_of(node) for node in needed_nodes(proto.node, wanted, chosen.cut_inputs)}
     try:
         graph = import_model(loaded, chosen)
     except UnsupportedError as error:
         problems = _flat([error])
         return Report(_judged(nodes, {}, problems, unread=True), _refusals(problems, None), chosen.feature_level, None)
-    del loaded
+    del loaded, proto
     source, problems, level = _convert(graph, chosen, progress)
-    found = _account(graph)
+    found = {origin: NodeReport(origin, "unneeded") for origin in nodes if origin not in needed} | _account(graph)
     return Report(
         _judged(_all_nodes(nodes, source), found, problems),
         _refusals(problems, source),
@@ -249,7 +261,7 @@ def _convert(
     problems += _flat(refused)
     graph.become(built)
     if problems:
-        _feed_what_is_missing(graph)
+        _detach_refused(graph)
     try:
         run_passes(graph, options, pipeline=PIPELINE[place + 1 :], progress=progress)
         if not problems:
@@ -259,17 +271,16 @@ def _convert(
     return source, problems, level
 
 
-def _feed_what_is_missing(graph: Graph) -> None:
-    """Make inputs of what stands in for refused nodes' results, so that the rest goes through the other passes."""
-    names = [
-        name
-        for name, value in graph.values.items()
-        if value.const is None and graph.producer(name) is None and name not in graph.inputs and graph.uses(name)
-    ]
+def _detach_refused(graph: Graph) -> None:
+    """Let the rest go through the other passes: what only refused nodes read is an output, what they give an input."""
+    made = {name: graph.producer(name) is not None for name, value in graph.values.items() if value.const is None}
+    inputs = [name for name, here in made.items() if not here and name not in graph.inputs and graph.uses(name)]
+    outputs = [name for name, here in made.items() if here and not graph.uses(name)]
+    graph.inputs += inputs
+    graph.outputs += outputs
     if graph.interface is not None:
-        ports = tuple(Port(name, graph[name].known) for name in names)
-        graph.interface = Interface((*graph.interface.inputs, *ports), graph.interface.outputs)
-    graph.inputs.extend(names)
+        ins, outs = ([Port(name, graph[name].known) for name in names] for names in (inputs, outputs))
+        graph.interface = Interface((*graph.interface.inputs, *ins), (*graph.interface.outputs, *outs))
 
 
 def _flat(errors: Iterable[UnsupportedError]) -> list[UnsupportedError]:
@@ -378,12 +389,12 @@ def _refusal(kind: str, message: str, group: Sequence[UnsupportedError], source:
     places = (*names[:_PLACES], *([f"and {len(names) - _PLACES} more"] if len(names) > _PLACES else []))
     first = group[0]
     level = first.required if isinstance(first, FeatureLevelError) else None
-    hint = first.hint if level is None else f"raise --feature-level to {level}, or {first.hint}"
-    if first.hint == "raise --feature-level":
-        hint = f"raise --feature-level to {level}"
     cut = _cut(origins[0], source) if origins and source is not None else None
+    hint = first.hint if level is None else f"raise --feature-level to {level}"
+    if cut is not None and "--cut-" in (hint or ""):
+        hint = None  # which says the same without the names
     count = f" ({len(origins)} nodes)" if len(origins) > 1 else ""
-    return Refusal(kind + count, message, places, "; ".join(text for text in (hint, cut) if text) or None, level)
+    return Refusal(kind + count, message, places, "; or ".join(text for text in (hint, cut) if text) or None, level)
 
 
 def _cut(origin: Origin, source: Graph) -> str | None:
@@ -395,7 +406,7 @@ def _cut(origin: Origin, source: Graph) -> str | None:
     after = [name for name in op.outputs if name is not None and source.uses(name) > source.outputs.count(name)]
     parts = []
     if before and not set(before) <= set(source.inputs):
-        parts.append("the part before it: " + " ".join(f"--cut-outputs {name!r}" for name in dict.fromkeys(before)))
+        parts.append("what is before it with " + " ".join(f"--cut-outputs {name!r}" for name in dict.fromkeys(before)))
     if after:
-        parts.append("the part after it: " + " ".join(f"--cut-inputs {name!r}" for name in after))
-    return "cut there, " + ", ".join(parts) if parts else None
+        parts.append("what is after it with " + " ".join(f"--cut-inputs {name!r}" for name in after))
+    return "convert " + ", and ".join(parts) if parts else None

@@ -14,7 +14,7 @@ from onnx2nnapi.ir.types import Array
 from onnx2nnapi.nnapi.artifact import replacing
 from onnx2nnapi.program import Port
 
-__all__ = ["read_inputs", "save_outputs", "seeded", "summaries", "summary_text"]
+__all__ = ["make_folder", "read_inputs", "save_outputs", "seeded", "summaries", "summary_text"]
 
 _CLASSES = range(6, 100_001)  # so many numbers in one row look like scores of classes
 _TOP = 5
@@ -137,6 +137,18 @@ def _number(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
+def make_folder(path: str) -> None:
+    """Make a folder that is not there.
+
+    Raises:
+        ArtifactError: it cannot be made.
+    """
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise ArtifactError(f"cannot be made: {error.strerror}", where=path) from None
+
+
 def save_outputs(folder: str, outputs: Mapping[str, Array]) -> dict[str, str]:
     """Write each output to ``folder`` as NAME.npy, "/" and "%" in a name being %2F and %25; the files by output.
 
@@ -145,10 +157,7 @@ def save_outputs(folder: str, outputs: Mapping[str, Array]) -> dict[str, str]:
     Raises:
         ArtifactError: they cannot be written.
     """
-    try:
-        os.makedirs(folder, exist_ok=True)
-    except OSError as error:
-        raise ArtifactError(f"cannot be made: {error.strerror}", where=folder) from None
+    make_folder(folder)
     files = {}
     for name, array in outputs.items():
         files[name] = os.path.join(folder, name.replace("%", "%25").replace("/", "%2F").replace("\0", "%00") + ".npy")

@@ -13,7 +13,7 @@ import click
 import numpy as np
 
 from onnx2nnapi.cli.arguments import conversion_options, feed_files, json_option, open_program
-from onnx2nnapi.cli.arrays import read_inputs, save_outputs, seeded, summaries, summary_text
+from onnx2nnapi.cli.arrays import make_folder, read_inputs, save_outputs, seeded, summaries, summary_text
 from onnx2nnapi.cli.devices import show_support
 from onnx2nnapi.cli.display import print_json, print_table, progress
 from onnx2nnapi.cli.timing import has_one_device, profile_rows, time_session
@@ -211,6 +211,8 @@ def run(
 @contextlib.contextmanager
 def _session(program: Program, backend: Any, device: _Device, profile: bool) -> Iterator[Session]:
     options = device.options | ({"mode": device.mode} if device.mode else {})
+    if device.cache is not None and backend != "host":
+        make_folder(device.cache)
     if backend != "host" and has_one_device(device.library, device.devices):
         options["measure"] = True
     with Session(

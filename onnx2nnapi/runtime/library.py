@@ -57,8 +57,7 @@ class Library:
             raise DeviceError(
                 f"cannot be loaded: {error}",
                 where=self.name,
-                hint="NNAPI is part of Android 8.1 to 15; elsewhere use backend='host' or name a library with "
-                "library=PATH",
+                hint="NNAPI is part of Android, from 8.1 on; elsewhere choose the host backend, or name a library",
             ) from None
         self._addresses: dict[str, int] | None = None
         if hasattr(self._library, support_library.GET_DRIVER):
