@@ -59,7 +59,7 @@ def check_levels(graph: Graph, options: Options) -> bool:
         if level > options.feature_level:
             problems.append(
                 FeatureLevelError(
-                    f"the {op.kind} that it needs", required=level, target=options.feature_level, where=op.origin
+                    f"its {op.kind}", required=level, target=options.feature_level, where=op.origin
                 )
             )
     if problems:

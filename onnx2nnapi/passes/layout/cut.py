@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import networkx as nx
 
 from onnx2nnapi.ir.graph import Op
 from onnx2nnapi.passes.layout.frames import Choice, Frames, toggle
 from onnx2nnapi.passes.layout.moves import data_rank, moves
-from onnx2nnapi.passes.layout.permutations import is_identity
+from onnx2nnapi.passes.layout.permutations import arrange_shape, compose, invert, is_identity
 from onnx2nnapi.passes.layout.rewriter import Rewriter
 
 __all__ = ["cut_frames"]
@@ -84,7 +83,7 @@ def _users(frames: Frames, names: list[str]) -> Iterator[Op]:
     if producer is not None:
         yield producer
     for name in names:
-        yield from (reader for reader in frames.graph.readers(name) if reader.outputs[0] not in frames.copies)
+        yield from frames.graph.readers(name)
 
 
 def _touched(frames: Frames, choice: Choice) -> list[str]:
@@ -96,68 +95,117 @@ def _touched(frames: Frames, choice: Choice) -> list[str]:
 
 def _solve(frames: Frames, region: _Region) -> list[Choice]:
     """The operations of a region that change frame, none where nothing is gained."""
-    network: nx.DiGraph[int] = nx.DiGraph()
-    network.add_nodes_from((_SOURCE, _SINK))
-    nodes = {op: at for at, op in enumerate(region.choices, 2)}
-    cost_now = 0.0
-    spare = len(nodes) + 2
+    if not region.choices:
+        return []
+    network = _Network(frames, region)
     for names in region.tensors.values():
-        root, frame = frames.tensor(names[0])
-        type_ = frames.graph[root].known
-        weight = min(frames.rewriter.cost(type_, toggle(type_.rank, frame)), _NEVER)
-        producer, now = _producer(frames, region, nodes, root, frame)
-        readers = list(dict.fromkeys(_readers(frames, region, nodes, names)))
-        if not weight or not readers:
-            continue
-        cost_now += weight * any(reader_frame != now for _, reader_frame in readers)
-        _add(network, spare, producer, weight)
-        _add(network, producer, spare + 1, weight)
+        network.add_tensor(names)
+    for choice in region.choices.values():
+        network.charge(choice.op, choice.frame, (choice.cost, 0) if choice.frame else (0, choice.cost))
+    return network.flips() if network.cost_now else []
+
+
+class _Network:
+    """The network of one region.
+
+    Attributes:
+        cost_now: what the cut costs that leaves every operation in the frame that it has.
+    """
+
+    def __init__(self, frames: Frames, region: _Region) -> None:
+        self.frames = frames
+        self.region = region
+        self.cost_now = 0.0
+        self._nodes = {op: at for at, op in enumerate(region.choices, 2)}
+        self._spare = len(self._nodes) + 2
+        self._edges: nx.DiGraph[int] = nx.DiGraph()
+        self._edges.add_nodes_from((_SOURCE, _SINK))
+
+    def add_tensor(self, names: list[str]) -> None:
+        """Charge the copies that a tensor needs: it comes into being in one frame and is read in one or both."""
+        graph, rewriter = self.frames.graph, self.frames.rewriter
+        root, frame = self.frames.tensor(names[0])
+        source = graph.producer(root)
+        type_ = graph[root].known
+        perm = toggle(type_.rank, frame)
+        readers = list(dict.fromkeys(self._readers(names)))
+        below, above = self._spare, self._spare + 1
+        self._spare += 2
         for reader, _ in readers:
-            _add(network, reader, spare, None)
-            _add(network, spare + 1, reader, None)
-        spare += 2
-    for op, choice in region.choices.items():
-        ends = (nodes[op], _SINK) if choice.frame else (_SOURCE, nodes[op])
-        if choice.cost:
-            _add(network, *ends, choice.cost)
-    if not cost_now:
-        return []
-    cost, (source_side, _) = nx.minimum_cut(network, _SOURCE, _SINK, flow_func=nx.algorithms.flow.boykov_kolmogorov)
-    if cost >= cost_now:
-        return []
-    return [choice for op, choice in region.choices.items() if (nodes[op] not in source_side) != bool(choice.frame)]
+            self._add(reader, below, None)
+            self._add(above, reader, None)
+        done = rewriter.perm_of(source)
+        if source is not None and done is not None:  # a transpose gives either frame, and another copy for both
+            origin = graph[str(source.inputs[0])].known
+            costs = {frame: rewriter.cost(origin, done), 1 - frame: rewriter.cost(origin, compose(done, perm))}
+            self._add(below, _SINK, costs[0])
+            self._add(_SOURCE, above, costs[1])
+            self.cost_now += sum(costs[now] for now in {now for _, now in readers})
+            return
+        producer = self._producer(root, frame)
+        weight = min(rewriter.cost(type_, perm), _NEVER)
+        self._add(below, producer, weight)
+        self._add(producer, above, weight)
+        self.cost_now += weight * any(now != frame for _, now in readers)
+        for other in graph.readers(root):  # a transpose of another kind takes the tensor as it comes
+            done = rewriter.perm_of(other)
+            if done is not None and other.outputs[0] not in self.frames.copies and source in self._nodes:
+                toggled = type_.with_shape(arrange_shape(type_.shape, perm))
+                costs = {
+                    frame: rewriter.cost(type_, done),
+                    1 - frame: rewriter.cost(toggled, compose(invert(perm), done)),
+                }
+                self._charge(producer, frame, (costs[0], costs[1]))
 
+    def charge(self, op: Op, frame: int, costs: tuple[float, float]) -> None:
+        """Let an operation cost ``costs[0]`` as ONNX and ``costs[1]`` with channels last; it is in ``frame`` now."""
+        self._charge(self._nodes[op], frame, costs)
 
-def _producer(frames: Frames, region: _Region, nodes: dict[Op, int], root: str, frame: int) -> tuple[int, int]:
-    """The node that decides the frame in which a tensor comes into being, and that frame as it is now."""
-    op = frames.graph.producer(root)
-    choice = region.choices.get(op) if op is not None else None
-    if op is None or choice is None or is_identity(choice.move.outputs[op.outputs.index(root)]):
-        return frame, frame
-    return nodes[op], frame
+    def _charge(self, node: int, frame: int, costs: tuple[float, float]) -> None:
+        self._add(node, _SINK, costs[0])
+        self._add(_SOURCE, node, costs[1])
+        self.cost_now += costs[frame]
 
+    def flips(self) -> list[Choice]:
+        """The operations that change frame in a minimum cut."""
+        cost, (source_side, _) = nx.minimum_cut(
+            self._edges, _SOURCE, _SINK, flow_func=nx.algorithms.flow.boykov_kolmogorov
+        )
+        if cost >= self.cost_now:
+            return []
+        nodes = self._nodes
+        return [
+            choice for op, choice in self.region.choices.items() if (nodes[op] not in source_side) != bool(choice.frame)
+        ]
 
-def _readers(frames: Frames, region: _Region, nodes: dict[Op, int], names: list[str]) -> Iterator[tuple[int, int]]:
-    """The nodes that decide in which frame a tensor is read, and those frames as they are now."""
-    for name in names:
-        frame = frames.tensor(name)[1]
-        for reader in frames.graph.readers(name):
-            if reader.outputs[0] in frames.copies:
-                continue
-            takes_part = reader in region.choices and name in frames.tied_inputs(reader)
-            yield (nodes[reader] if takes_part else frame), frame
-        if name in frames.graph.outputs:
-            yield frame, frame
+    def _producer(self, root: str, frame: int) -> int:
+        """The node that decides the frame in which a tensor comes into being."""
+        op = self.frames.graph.producer(root)
+        choice = self.region.choices.get(op) if op is not None else None
+        if op is None or choice is None or is_identity(choice.move.outputs[op.outputs.index(root)]):
+            return frame
+        return self._nodes[op]
 
+    def _readers(self, names: list[str]) -> Iterator[tuple[int, int]]:
+        """The nodes that decide in which frame a tensor is read, and those frames as they are now."""
+        graph = self.frames.graph
+        for name in names:
+            frame = self.frames.tensor(name)[1]
+            for reader in graph.readers(name):
+                if name != names[0] or self.frames.rewriter.perm_of(reader) is None:
+                    takes_part = reader in self.region.choices and name in self.frames.tied_inputs(reader)
+                    yield (self._nodes[reader] if takes_part else frame), frame
+            if name in graph.outputs:
+                yield frame, frame
 
-def _add(network: Any, tail: int, head: int, capacity: float | None) -> None:
-    """One more edge, on top of one that is there; None: of infinite capacity."""
-    if tail == head:
-        return
-    edge = network.get_edge_data(tail, head)
-    if edge is None:
-        network.add_edge(tail, head, **({} if capacity is None else {"capacity": capacity}))
-    elif capacity is None:
-        edge.pop("capacity", None)
-    elif "capacity" in edge:
-        edge["capacity"] += capacity
+    def _add(self, tail: int, head: int, capacity: float | None) -> None:
+        """One more edge, on top of one that is there; None: of infinite capacity."""
+        if tail == head or capacity == 0:
+            return
+        edge = self._edges.get_edge_data(tail, head)
+        if edge is None:
+            self._edges.add_edge(tail, head, **({} if capacity is None else {"capacity": capacity}))
+        elif capacity is None:
+            edge.pop("capacity", None)
+        elif "capacity" in edge:
+            edge["capacity"] += capacity

@@ -20,6 +20,14 @@ __all__ = ["move_locally"]
 
 def move_locally(rewriter: Rewriter) -> bool:
     """Take local steps until none is left; True when the graph has changed."""
+    changed = False
+    while _sweep(rewriter):  # a step may open another at a transpose far away, whose copy has lost a reader
+        changed = True
+    return changed
+
+
+def _sweep(rewriter: Rewriter) -> bool:
+    """Take steps with every transpose, and with those that come and change on the way."""
     graph = rewriter.graph
     queue = deque(rewriter.transposes())
     waiting = set(queue)
@@ -50,17 +58,16 @@ def _step(rewriter: Rewriter, op: Op) -> bool:
     if not graph.uses(result):
         rewriter.release([result])
         return True
-    source = graph.producer(name)
-    done = rewriter.perm_of(source)
     if rewriter.find_copy(name, perm, besides=op) is not None:
         rewriter.set_perm(op, perm)
         return True
-    if graph.is_constant(name) or (source is not None and done is not None):
-        copy = rewriter.transposed(name, perm, op)
-        kept, gone = graph[copy], graph[result]
-        kept.holds = kept.holds or gone.holds
-        graph.replace_uses(result, copy, outputs=True)
-        rewriter.release([result])
+    source = graph.producer(name)
+    done = rewriter.perm_of(source)
+    if graph.is_constant(name):
+        _replace(rewriter, op, rewriter.transposed(name, perm, op))
+        return True
+    if source is not None and done is not None and _composes(rewriter, source, op):
+        _replace(rewriter, op, rewriter.transposed(str(source.inputs[0]), compose(done, perm), op))
         return True
     for candidate, move in _candidates(rewriter, op, perm):
         change = _change(rewriter, candidate, move)
@@ -69,6 +76,27 @@ def _step(rewriter: Rewriter, op: Op) -> bool:
             rewriter.apply(candidate, move)
             return True
     return False
+
+
+def _composes(rewriter: Rewriter, first: Op, second: Op) -> bool:
+    """Whether one transpose for two in a row costs no more, given who else reads the value between them."""
+    graph = rewriter.graph
+    origin, between = str(first.inputs[0]), str(second.inputs[0])
+    done, perm = rewriter.perm_of(first) or (), rewriter.perm_of(second) or ()
+    saved = rewriter.cost(graph[between].known, perm)
+    if graph.uses(between) == 1:
+        saved += rewriter.cost(graph[origin].known, done)
+    return rewriter.copy_cost(origin, compose(done, perm)) <= saved
+
+
+def _replace(rewriter: Rewriter, op: Op, name: str) -> None:
+    """Let the readers of the transpose's result read ``name``."""
+    graph = rewriter.graph
+    result = str(op.outputs[0])
+    kept, gone = graph[name], graph[result]
+    kept.holds = kept.holds or gone.holds
+    graph.replace_uses(result, name, outputs=True)
+    rewriter.release([result])
 
 
 def _candidates(rewriter: Rewriter, op: Op, perm: Perm) -> Iterator[tuple[Op, Move]]:

@@ -100,14 +100,20 @@ class Rewriter:
             if math.prod(lifted.shape) == 1:
                 return 0
             return RESHAPE if moves_only_ones(lifted.shape, perm) else RESHAPE + self.cost(lifted, perm)
-        perm = tuple(axis - missing for axis in perm[missing:])
+        return self._cheapest(name, tuple(axis - missing for axis in perm[missing:]))[0]
+
+    def _cheapest(self, name: str, perm: Perm) -> tuple[float, str, Perm]:
+        """What one more copy costs, and the value and permutation to make it of; a transposed value has two ways."""
+        ways = [(name, perm)]
         source = self.graph.producer(name)
         done = self.perm_of(source)
         if source is not None and done is not None:
-            name, perm = str(source.inputs[0]), compose(done, perm)
-        if self.find_copy(name, perm) is not None:
-            return 0
-        return self.cost(self.graph[name].known, perm)
+            ways.insert(0, (str(source.inputs[0]), compose(done, perm)))
+        priced = [
+            (0 if self.find_copy(*way) is not None else self.cost(self.graph[way[0]].known, way[1]), *way)
+            for way in ways
+        ]
+        return min(priced, key=lambda way: way[0])
 
     def find_copy(self, name: str, perm: Perm, besides: Op | None = None) -> str | None:
         """The permuted copy of a value that the graph has already, not counting what ``besides`` writes."""
@@ -126,10 +132,8 @@ class Rewriter:
         value = self.graph[name]
         if value.const is not None:
             return self._constant(name, value.shape, perm)
-        source = self.graph.producer(name)
-        done = self.perm_of(source)
-        if source is not None and done is not None:
-            return self.transposed(str(source.inputs[0]), compose(done, perm), op)
+        _, name, perm = self._cheapest(name, perm)
+        value = self.graph[name]
         found = self.find_copy(name, perm)
         if found is not None:
             return found
