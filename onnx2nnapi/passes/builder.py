@@ -131,6 +131,12 @@ class Builder:
         """Whether the target has feature level ``level``."""
         return self.options.feature_level >= level
 
+    def bounded(self, value: Value, low: float, high: float) -> Value:
+        """``value``, whose elements are between ``low`` and ``high`` by what they mean (indices, counts)."""
+        known = self.interval(value)
+        self.bounds[value.name] = Interval(max(known.low, low), min(known.high, high))
+        return value
+
     def unsupported(self, reason: str, hint: str | None = None) -> NoReturn:
         """Refuse the node at hand."""
         raise UnsupportedForm(reason, where=self.op.origin, hint=hint)
@@ -196,7 +202,9 @@ class Builder:
         Elementwise operations on tensors of one shape may have any rank: leading dimensions beyond four are merged.
         """
         wide = next((value.shape for value in tensors if value is not None and value.rank > MAX_RANK), None)
-        if wide is not None and isinstance(SCHEMAS[OperationCode[kind]].layout, Elementwise):
+        schema = SCHEMAS[OperationCode[kind]]
+        limited = any(rank.high is not None for rank in schema.ranks.values())
+        if wide is not None and limited and isinstance(schema.layout, Elementwise):
             flat = (math.prod(wide[: 1 - MAX_RANK]), *wide[1 - MAX_RANK :])
             tensors = tuple(self.reshape(v, flat) if v is not None and v.shape == wide else v for v in tensors)
             return self.reshape(self.emit(kind, *tensors, quant=quant, dtype=dtype, **attrs), wide)

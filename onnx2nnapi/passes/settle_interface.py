@@ -32,6 +32,7 @@ def settle_interface(graph: Graph, options: Options) -> bool:
             output = str(op.outputs[0])
             if graph[output].shape == shape:
                 graph.replace_uses(output, name, outputs=True)
+                graph.remove(op)
         changed = True
     for position, name in enumerate(graph.outputs):
         producer = graph.producer(name)

@@ -28,9 +28,14 @@ FAMILIES: tuple[str, ...] = (
     "movement",
     "normalization",
     "resize",
+    "recurrent",
     "logic",
     "rounding",
     "bits",
+    "indexing",
+    "selection",
+    "cumulative",
+    "einsum",
     "trigonometry",
 )
 

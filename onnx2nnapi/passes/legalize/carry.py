@@ -70,6 +70,8 @@ def reshape(b: Builder, x: Value, shape: Shape) -> Value:
             for axis in added:
                 x = b.emit("EXPAND_DIMS", x, axis=axis)
             return x
+    if x.rank > MAX_RANK and x.known.dtype == np.int32 and x.name in b.graph.inputs:
+        return b.emit("RESHAPE", x, shape=shape)  # settle_interface lets the input be merged, and this is gone
     return carried(b, "RESHAPE", x, lambda value: b.emit("RESHAPE", value, shape=shape))
 
 

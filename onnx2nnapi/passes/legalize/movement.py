@@ -46,6 +46,7 @@ def reshape(b: Builder, op: Op) -> Value:
 
 @legalizes("Transpose")
 def transpose(b: Builder, op: Op) -> Value:
+    """TRANSPOSE, which layout moves, merges and removes."""
     (x,) = b.inputs(op)
     perm = op.attrs.get("perm") or tuple(reversed(range(x.rank)))
     return transposed(b, x, perm)
@@ -277,15 +278,18 @@ def wrapped(b: Builder, indices: Value, sizes: int | Sequence[int]) -> Value:
     They stay as they are where their bounds say that none is negative. Below level 4 float32 adds, which is exact for
     indices.
     """
+    largest = int(np.max(sizes))
+    b.bounded(indices, -largest, largest - 1)
     if b.interval(indices).low >= 0:
         return indices
     dtype = np.dtype(np.int32 if b.at_least(4) else np.float32)
-    if dtype.kind == "f" and max(np.atleast_1d(sizes)) > EXACT_IN_FLOAT32:
+    if dtype.kind == "f" and largest > EXACT_IN_FLOAT32:
         b.needs_level(4, f"indices into dimensions of {sizes} elements")
     negative = binary(b, "LESS", indices, one(b, indices, 0))
     amounts = [np.broadcast_to(np.array(size, dtype), indices.shape) for size in (sizes, 0)]
     added = b.emit("SELECT", negative, *map(b.const, amounts))
-    return cast_to(b, binary(b, "ADD", cast_to(b, indices, dtype), added), np.dtype(np.int32))
+    whole = cast_to(b, binary(b, "ADD", cast_to(b, indices, dtype), added), np.dtype(np.int32))
+    return b.bounded(whole, 0, largest - 1)
 
 
 def gather_axis(b: Builder, x: Value, index: np.ndarray[tuple[int, ...], np.dtype[np.int64]], axis: int) -> Value:
@@ -419,5 +423,6 @@ def depth_to_space(b: Builder, op: Op) -> Value:
 
 @legalizes("SpaceToDepth")
 def space_to_depth(b: Builder, op: Op) -> Value:
+    """SPACE_TO_DEPTH."""
     (x,) = b.inputs(op)
     return from_nhwc(b, b.emit("SPACE_TO_DEPTH", to_nhwc(b, x), block_size=op.attrs["blocksize"]), 4)

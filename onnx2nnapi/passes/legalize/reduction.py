@@ -15,7 +15,7 @@ from onnx2nnapi.passes.legalize.carry import takes
 from onnx2nnapi.passes.legalize.elementwise import absolute, scale
 from onnx2nnapi.passes.legalize.shapes import EXACT_IN_FLOAT32, MAX_RANK, axes_of, axis_of, binary, unary
 
-__all__ = ["reduce_axes", "reduced_axes"]
+__all__ = ["reduce_axes", "reduced_axes", "reversed_along"]
 
 _KINDS = {
     "ReduceMax": "REDUCE_MAX",
@@ -133,7 +133,7 @@ def arg_extremum(b: Builder, op: Op) -> Value:
     if x.rank > MAX_RANK:
         x = b.reshape(x, (math.prod(shape[:axis]), size, math.prod(shape[axis + 1 :])))
         axis = 1
-    data = _reversed(b, x, axis) if op.attrs["select_last_index"] and size > 1 else x
+    data = reversed_along(b, x, axis) if op.attrs["select_last_index"] and size > 1 else x
     index = b.emit(op.kind.upper(), data, axis=axis)
     if data is not x:
         b.bounds[index.name] = Interval(0, size - 1)
@@ -141,7 +141,7 @@ def arg_extremum(b: Builder, op: Op) -> Value:
     return b.reshape(index, b.out_shape(op))
 
 
-def _reversed(b: Builder, x: Value, axis: int) -> Value:
+def reversed_along(b: Builder, x: Value, axis: int) -> Value:
     if b.at_least(7):
         return b.emit("REVERSE", x, axes=(axis,))
     return b.emit("GATHER", x, b.const(np.arange(x.shape[axis] - 1, -1, -1, dtype=np.int32)), axis=axis)

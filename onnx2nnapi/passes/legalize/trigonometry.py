@@ -35,7 +35,7 @@ def cos(b: Builder, op: Op) -> Value:
 
 @legalizes("Tan")
 def tan(b: Builder, op: Op) -> Value:
-    """SIN(r) / SIN(π/2 - |r|), where r is x less the nearest multiple of π: both are accurate around poles and zeros."""
+    """SIN(r) / SIN(π/2 - |r|), where r is x less the nearest multiple of π: accurate around zeros and poles."""
     (x,) = b.inputs(op)
     turns = unary(b, "FLOOR", shift(b, scale(b, x, 1 / math.pi), 0.5))
     rest = x
@@ -48,6 +48,7 @@ def tan(b: Builder, op: Op) -> Value:
 @legalizes("Atan")
 def atan(b: Builder, op: Op) -> Value:
     """Twice the arc tangent of x / (1 + sqrt(1 + x²)), which is at most 1; within 3e-7."""
+    b.approximate("within 3e-7")
     x = clamp(b, b.inputs(op)[0], -_LARGE, _LARGE)
     return scale(b, _atan_of_one(b, _halved(b, x)), 2.0)
 
@@ -55,6 +56,7 @@ def atan(b: Builder, op: Op) -> Value:
 @legalizes("Asin")
 def asin(b: Builder, op: Op) -> Value:
     """Twice the arc tangent of x / (1 + sqrt(1 - x²)); within 3e-7."""
+    b.approximate("within 3e-7")
     (x,) = b.inputs(op)
     return scale(b, _atan_of_one(b, quotient(b, x, shift(b, _other_side(b, x), 1.0))), 2.0)
 
@@ -62,6 +64,7 @@ def asin(b: Builder, op: Op) -> Value:
 @legalizes("Acos")
 def acos(b: Builder, op: Op) -> Value:
     """Four times the arc tangent of sqrt((1 - x)/2) / (1 + sqrt((1 + x)/2)); within 5e-7."""
+    b.approximate("within 5e-7")
     (x,) = b.inputs(op)
     low, high = (unary(b, "SQRT", shift(b, scale(b, x, factor), 0.5)) for factor in (-0.5, 0.5))
     return scale(b, _atan_of_one(b, quotient(b, low, shift(b, high, 1.0))), 4.0)
@@ -107,6 +110,7 @@ def _cosh(b: Builder, x: Value) -> Value:
 @legalizes("Asinh")
 def asinh(b: Builder, op: Op) -> Value:
     """LOG(|x| + sqrt(x² + 1)) with the sign of x; within 1e-6 of 1, or of the result where that is larger."""
+    b.approximate("within 1e-6, or of the result where that is larger")
     (x,) = b.inputs(op)
     return binary(b, "MUL", sign_of(b, x), _log_of_sum(b, absolute(b, x), 1.0))
 
@@ -118,8 +122,7 @@ def acosh(b: Builder, op: Op) -> Value:
 
 
 def _log_of_sum(b: Builder, x: Value, term: float) -> Value:
-    """log(x + sqrt(x² + term)) of numbers above 0; what x exceeds ``_LARGE`` by counts as a factor, so that no square
-    overflows."""
+    """log(x + sqrt(x² + term)) of numbers above 0; what is beyond ``_LARGE`` is a factor, so that no square overflows."""
     near = clamp(b, x, None, _LARGE)
     if term < 0:
         square = binary(b, "MUL", shift(b, near, -1.0), shift(b, near, 1.0))  # exact at 1
