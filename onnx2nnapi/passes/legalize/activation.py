@@ -36,6 +36,7 @@ def sigmoid(b: Builder, op: Op) -> Value:
 
 @legalizes("Relu")
 def relu(b: Builder, op: Op) -> Value:
+    """RELU, fused into the operation before it where that can."""
     return clamp(b, b.inputs(op)[0], 0, None)
 
 
@@ -61,12 +62,14 @@ def _limits(x: Value) -> tuple[float, ...]:
 
 @legalizes("LeakyRelu")
 def leaky_relu(b: Builder, op: Op) -> Value:
+    """PRELU with a constant slope; below level 3 RELU(x) - alpha · RELU(-x)."""
     (x,) = b.inputs(op)
     return _prelu(b, x, one(b, x, op.attrs["alpha"]))
 
 
 @legalizes("PRelu")
 def prelu(b: Builder, op: Op) -> Value:
+    """PRELU; below level 3 RELU(x) - slope · RELU(-x)."""
     return _prelu(b, *b.inputs(op))
 
 
@@ -120,6 +123,7 @@ def _elu(b: Builder, x: Value, alpha: float) -> Value:
 
 @legalizes("Softplus")
 def softplus(b: Builder, op: Op) -> Value:
+    """RELU(x) + LOG(1 + EXP(-|x|)), which overflows nowhere."""
     return softplus_of(b, b.inputs(op)[0])
 
 
@@ -210,6 +214,7 @@ def softmax(b: Builder, op: Op) -> Value:
 
 @legalizes("LogSoftmax")
 def log_softmax(b: Builder, op: Op) -> Value:
+    """LOG_SOFTMAX over one axis."""
     (x,) = b.inputs(op)
     b.needs_level(3, "LogSoftmax")
     return _over_axis(b, "LOG_SOFTMAX", x, axis_of(op.attrs["axis"], max(x.rank, 1)), beta=1.0)
@@ -256,6 +261,7 @@ def erf_of(b: Builder, x: Value, factor: float = 1.0) -> Value:
 
 @legalizes("Erf")
 def erf(b: Builder, op: Op) -> Value:
+    """TANH of x times a polynomial in x²; within 2e-7."""
     return erf_of(b, b.inputs(op)[0])
 
 

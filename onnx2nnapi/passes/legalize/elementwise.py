@@ -46,6 +46,7 @@ def folded(b: Builder, op: Op) -> Value:
 
 @legalizes("Mean")
 def mean(b: Builder, op: Op) -> Value:
+    """ADD of all operands, then MUL by a constant."""
     values = b.inputs(op)
     return scale(b, fold(b, "ADD", values), 1 / len(values)) if len(values) > 1 else values[0]
 
@@ -61,16 +62,19 @@ def div(b: Builder, op: Op) -> Value:
 
 @legalizes("Abs")
 def abs_(b: Builder, op: Op) -> Value:
+    """ABS; below level 3 RELU(x) + RELU(-x) of floats."""
     return absolute(b, b.inputs(op)[0])
 
 
 @legalizes("Neg")
 def neg(b: Builder, op: Op) -> Value:
+    """NEG; below level 3 MUL by -1."""
     return negate(b, b.inputs(op)[0])
 
 
 @legalizes("Reciprocal")
 def reciprocal(b: Builder, op: Op) -> Value:
+    """DIV of one by x."""
     (x,) = b.inputs(op)
     return quotient(b, one(b, x), x)
 

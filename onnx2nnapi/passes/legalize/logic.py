@@ -32,6 +32,7 @@ def comparison(b: Builder, op: Op) -> Value:
 
 @legalizes("Not")
 def not_(b: Builder, op: Op) -> Value:
+    """LOGICAL_NOT."""
     return unary(b, "LOGICAL_NOT", b.inputs(op)[0])
 
 
@@ -57,6 +58,7 @@ def select(b: Builder, condition: Value, x: Value, y: Value) -> Value:
 
 @legalizes("Cast", "CastLike")
 def cast(b: Builder, op: Op) -> Value:
+    """CAST where it means what ONNX means; booleans are x != 0; below level 3 bytes by DEQUANTIZE."""
     target = nnapi_type(b.out_type(op), b.options, f"tensor {op.outputs[0]!r}")
     return cast_to(b, b.inputs(op)[0], target.dtype)
 

@@ -64,7 +64,7 @@ def instance_normalization(b: Builder, op: Op) -> Value:
 
 @legalizes("LayerNormalization")
 def layer_normalization(b: Builder, op: Op) -> tuple[Value, ...]:
-    """MEAN, differences and RSQRT over the trailing axes; see ``normalized`` for level 2."""
+    """MEAN, differences and RSQRT over the trailing axes; at level 2 L2_NORMALIZATION."""
     x, gamma = b.inputs(op)[:2]
     beta = b.optional_input(op, 2)
     axis = axis_of(op.attrs["axis"], x.rank)
