@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy is imported: the matrices of tests are small
-os.environ.setdefault("ONNX2NNAPI_VERIFY", "all")  # the whole dialect is checked after every pass, not only at the borders
+os.environ.setdefault("ONNX2NNAPI_VERIFY", "all")  # the whole dialect is checked after every pass, not at borders only
 
 import pathlib
 
