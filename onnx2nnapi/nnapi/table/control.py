@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from onnx2nnapi.ir.types import Shape
 from onnx2nnapi.nnapi.codes import OperandCode, OperationCode
@@ -12,17 +14,31 @@ from onnx2nnapi.nnapi.schema import Form, Schema, register, submodel, tensor
 from onnx2nnapi.nnapi.shapes import agree
 from onnx2nnapi.nnapi.types import OperandType
 
+if TYPE_CHECKING:
+    from onnx2nnapi.ir.graph import Graph
 
-def _graph(bound: Bound, name: str) -> Subgraph:
-    """A sub-model; UnknownValue while it is still a graph of the IR."""
+
+@dataclass(frozen=True, slots=True)
+class _Border:
+    """The types of a sub-model's inputs and outputs."""
+
+    inputs: list[OperandType]
+    outputs: list[OperandType]
+
+
+def _border(bound: Bound, name: str) -> _Border:
+    """Of a sub-model, which is a graph of the IR until it is lowered."""
     argument = bound.arguments[name]
-    if argument is None or not isinstance(argument.value, Subgraph):
+    if argument is None or argument.value is None:
         raise UnknownValue(name)
-    return argument.value
+    model: Subgraph | Graph = argument.value
+    if isinstance(model, Subgraph):
+        return _Border(model.input_types(), model.output_types())
+    return _Border(*([OperandType.of(model[name].known) for name in names] for names in (model.inputs, model.outputs)))
 
 
 def _results(bound: Bound, name: str) -> list[OperandType]:
-    types = _graph(bound, name).output_types()
+    types = _border(bound, name).outputs
     if not all(type_.is_specified for type_ in types):
         raise UnknownValue(name)
     return types
@@ -55,30 +71,30 @@ def _branches_fit(bound: Bound) -> None:
     _expect_condition("operand 'condition'", bound["condition"])
     inputs = [argument.type for argument in bound.variadic]
     for name in ("then_model", "else_model"):
-        graph = _graph(bound, name)
-        _expect(f"inputs of {name!r}", inputs, graph.input_types())
+        border = _border(bound, name)
+        _expect(f"inputs of {name!r}", inputs, border.inputs)
         if bound.outputs:
-            _expect(f"outputs of {name!r}", bound.outputs, graph.output_types())
+            _expect(f"outputs of {name!r}", bound.outputs, border.outputs)
 
 
 def _loop_fits(bound: Bound) -> None:
     """The condition takes the inputs; the body too, and gives the first of them: the outputs, then more state."""
     inputs = [argument.type for argument in bound.variadic]
-    condition, body = _graph(bound, "condition_model"), _graph(bound, "body_model")
-    _expect("inputs of 'condition_model'", inputs, condition.input_types())
-    results = condition.output_types()
+    condition, body = _border(bound, "condition_model"), _border(bound, "body_model")
+    _expect("inputs of 'condition_model'", inputs, condition.inputs)
+    results = condition.outputs
     if len(results) != 1:
         raise RuleError(f"'condition_model' has {len(results)} outputs, it must be 1")
     _expect_condition("the output of 'condition_model'", results[0])
-    _expect("inputs of 'body_model'", inputs, body.input_types())
-    state = body.output_types()
+    _expect("inputs of 'body_model'", inputs, body.inputs)
+    state = body.outputs
     if not len(bound.outputs) <= len(state) <= len(inputs):
         raise RuleError(
             f"'body_model' has {len(state)} outputs, it must be {len(bound.outputs)} to {len(inputs)}: the loop's "
             "outputs and the state that only the loop sees"
         )
     _expect("outputs of 'body_model'", bound.outputs, state[: len(bound.outputs)])
-    _expect("outputs of 'body_model'", body.input_types()[: len(state)], state)
+    _expect("outputs of 'body_model'", body.inputs[: len(state)], state)
 
 
 def _of_branches(bound: Bound) -> Sequence[Shape]:
