@@ -7,7 +7,7 @@ RUN    := $(VENV)/.installed-run
 DEV    := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check-all vectors bench zipapp clean
+.PHONY: help demo test lint check-all vectors bench docs zipapp clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -37,6 +37,9 @@ endif
 bench: $(DEV)  ## conversion and host inference against the peers that are installed, as ratios
 	$(BIN)/python benchmarks/convert.py
 	$(BIN)/python benchmarks/host.py
+
+docs: $(RUN)  ## docs/operators.md, from the tables
+	$(BIN)/python -m onnx2nnapi ops --markdown > docs/operators.part && mv docs/operators.part docs/operators.md
 
 zipapp: $(RUN)  ## dist/onnx2nnapi-run.pyz: one file for a phone that has Python and numpy
 	rm -rf build/zipapp && mkdir -p build/zipapp dist

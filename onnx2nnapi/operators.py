@@ -11,9 +11,15 @@ from onnx2nnapi.errors import InvalidModelError
 from onnx2nnapi.nnapi.codes import OperandCode, OperationCode
 from onnx2nnapi.nnapi.schema import REQUIRED, SCHEMAS, Fixed, Form, Rank, Role, SameAs, Schema, Slot
 
-__all__ = ["OperatorStatus", "describe_operation", "document", "find_operation", "onnx_operators", "operation_facts"]
-
-_DOMAIN = ""  # ONNX's own
+__all__ = [
+    "STATUS",
+    "OperatorStatus",
+    "describe_operation",
+    "document",
+    "find_operation",
+    "onnx_operators",
+    "operation_facts",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +29,8 @@ class OperatorStatus:
     Attributes:
         name: with its domain in front unless it is ONNX's own.
         since: the newest opset that changed it.
-        status: "rule" (NNAPI operations are known for it), "body" (onnx defines it by other operators, which take its
-            place), "constant" (only where its inputs are constant), or "no" (NNAPI has nothing like its values).
+        status: a key of ``STATUS``.
+        level: the lowest feature level that its plainest form converts at; None where there is none, or no such form.
         note: how it is converted, or why not.
         operations: the NNAPI operations that the note names.
     """
@@ -32,20 +38,17 @@ class OperatorStatus:
     name: str
     since: int
     status: str
+    level: int | None
     note: str
-    operations: tuple[str, ...]
-
-    @property
-    def level(self) -> int | None:
-        """The lowest level that any of the named operations has; None where none is named."""
-        return min((SCHEMAS[OperationCode[name]].since for name in self.operations), default=None)
+    operations: tuple[str, ...] = ()
 
 
-_STATUS = {
-    "rule": "converted",
-    "body": "through its function body",
-    "constant": "constant inputs only",
-    "no": "refused",
+STATUS = {
+    "rule": "becomes NNAPI operations by a rule of its own",
+    "body": "becomes other operators, by its definition in onnx",
+    "frontend": "is gone when the model has been read",
+    "constant": "is computed when the model is converted, if its inputs are constant; else refused",
+    "no": "has values that NNAPI lacks",
 }
 
 
@@ -55,36 +58,32 @@ def onnx_operators() -> list[OperatorStatus]:
 
     from onnx2nnapi.passes.legalize import rules
 
-    newest: dict[str, Any] = {}
-    for schema in defs.get_all_schemas():
-        if schema.domain == _DOMAIN and not schema.deprecated:
-            newest[schema.name] = schema
+    newest = {schema.name: schema for schema in defs.get_all_schemas() if not schema.domain and not schema.deprecated}
     foreign = sorted(set(rules()) - set(newest))
-    return [_status(schema) for _, schema in sorted(newest.items())] + [
-        OperatorStatus(name, 1, "rule", *_note(name)) for name in foreign
+    return [_status(newest[name]) for name in sorted(newest)] + [
+        OperatorStatus(name, 1, "rule", None, *_note(name)) for name in foreign
     ]
 
 
 def _status(schema: Any) -> OperatorStatus:
     from onnx2nnapi.passes.legalize import rules
+    from onnx2nnapi.probes import lowest_level
 
     name, since = str(schema.name), int(schema.since_version)
-    if name in rules():
-        return OperatorStatus(name, since, "rule", *_note(name))
-    if name in _UNROLLED:
-        return OperatorStatus(name, since, "rule", _UNROLLED[name], ())
     foreign = _foreign_values(schema)
     if foreign:
-        return OperatorStatus(name, since, "no", f"NNAPI has no {foreign}", ())
+        return OperatorStatus(name, since, "no", None, f"NNAPI has no {foreign}")
+    level = lowest_level(schema)
+    if name in rules():
+        return OperatorStatus(name, since, "rule", level, *_note(name))
     if schema.has_function or schema.has_context_dependent_function:
-        return OperatorStatus(name, since, "body", "becomes the operators by which onnx defines it", ())
-    return OperatorStatus(name, since, "constant", "computed when the model is converted", ())
+        return OperatorStatus(name, since, "body", level, "")
+    if level or name in _INLINED:
+        return OperatorStatus(name, since, "frontend", level, _INLINED.get(name, ""))
+    return OperatorStatus(name, since, "constant", None, "")
 
 
-_UNROLLED = {
-    "Constant": "a constant",
-    "If": "the branch that runs, where the condition is known when the model is converted",
-}
+_INLINED = {"If": "where its condition is known when the model is converted: the branch that runs"}
 
 
 def _foreign_values(schema: Any) -> str:
@@ -107,7 +106,7 @@ def _note(name: str) -> tuple[str, tuple[str, ...]]:
     from onnx2nnapi.passes.legalize import rules
 
     rule = rules()[name]
-    line = (rule.__doc__ or "").strip().split("\n")[0]
+    line = (rule.__doc__ or "").strip().split("\n")[0].replace("``", "`").removesuffix(".")
     direct = _table_entry(rule, name)
     if direct is not None and direct not in line:
         line = f"{direct}: {line}" if line else direct
@@ -266,26 +265,31 @@ def _type_lines(schema: Schema) -> Iterator[str]:
 
 def document() -> str:
     """docs/operators.md."""
+    from onnx import defs
+
     operators = onnx_operators()
-    counts = {status: sum(entry.status == status for entry in operators) for status in _STATUS}
     lines = [
         "# Operators",
         "",
-        "Generated from the tables by `onnx2nnapi ops --markdown`; a test holds it against them.",
+        "Generated from the tables by `make docs`; a test holds it against them.",
         "",
-        "## ONNX",
+        f"## ONNX, opset {defs.onnx_opset_version()}",
         "",
-        f"{counts['rule']} operators are converted by rules of their own and {counts['body']} through the function",
-        "bodies by which onnx defines them, as far as what these contain is converted. Any operator is computed when",
-        f"the model is converted if its inputs are constant; for {counts['constant']} that is the only way. Which",
-        "attributes, types and shapes a rule takes `onnx2nnapi check` tells for a model. The number behind an NNAPI",
-        "operation is the feature level that brought it.",
+        *(
+            f"* **{status}** ({sum(entry.status == status for entry in operators)}): {meaning}"
+            for status, meaning in STATUS.items()
+        ),
         "",
-        "| operator | opset | status | how |",
-        "|---|---|---|---|",
+        "Any operator whose inputs are constant is computed when the model is converted. Which attributes, types and",
+        "shapes convert, `onnx2nnapi check` tells for a model. The level is the lowest feature level that the plainest",
+        "form converts at, measured; none where that is refused, or where there is no form without a sub-graph.",
+        "",
+        "| operator | opset | status | level | how |",
+        "|---|---|---|---|---|",
     ]
     lines += [
-        f"| {entry.name} | {entry.since} | {_STATUS[entry.status]} | {_with_levels(entry)} |" for entry in operators
+        f"| {entry.name} | {entry.since} | {entry.status} | {entry.level or ''} | {_how(entry)} |"
+        for entry in operators
     ]
     lines += [
         "",
@@ -302,13 +306,14 @@ def document() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _with_levels(entry: OperatorStatus) -> str:
+def _how(entry: OperatorStatus) -> str:
+    """The note as Markdown, with NNAPI's operations as code."""
     return re.sub(
         r"\b[A-Z][A-Z0-9_]+\b",
-        lambda word: f"{word[0]} ({SCHEMAS[OperationCode[word[0]]].since})" if word[0] in entry.operations else word[0],
+        lambda word: f"`{word[0]}`" if word[0] in entry.operations else word[0],
         _cell(entry.note),
     )
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("``", "`")
+    return text.replace("|", "\\|")

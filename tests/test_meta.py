@@ -27,6 +27,8 @@ LAYERS = [
     ["lower"],
     ["runtime"],
     ["api", "report"],
+    ["probes"],
+    ["operators"],
     ["cli"],
     ["__main__"],
 ]

@@ -26,6 +26,7 @@ from onnx2nnapi.errors import InternalError, Onnx2NnapiError, UnsupportedError
 __all__ = ["main"]
 
 EXIT_ERROR, EXIT_FAULT, EXIT_INTERRUPTED = 1, 70, 130
+_FRAMES = -30  # the innermost calls: those of a runaway recursion are thousands
 REPORT = "this is a fault of onnx2nnapi; please report it with the model"
 
 
@@ -58,7 +59,7 @@ class _Commands(click.Group):
 
 def _show_fault(ctx: click.Context) -> None:
     """Print the exception at hand as the fault of ours that it is."""
-    traceback.print_exc()
+    traceback.print_exc(limit=_FRAMES)
     click.echo(f"internal error: {REPORT}", err=True)
     ctx.exit(EXIT_FAULT)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from onnx2nnapi.cli.arguments import json_option
-from onnx2nnapi.cli.display import print_json, print_table
+from onnx2nnapi.cli.display import print_json, print_pairs, print_table
 from onnx2nnapi.nnapi.schema import SCHEMAS
 
 __all__ = ["ops"]
@@ -17,7 +17,14 @@ __all__ = ["ops"]
 @json_option
 def ops(nnapi: str | None, markdown: bool, as_json: bool) -> None:
     """List ONNX operators and NNAPI operations with their levels."""
-    from onnx2nnapi.operators import describe_operation, document, find_operation, onnx_operators, operation_facts
+    from onnx2nnapi.operators import (
+        STATUS,
+        describe_operation,
+        document,
+        find_operation,
+        onnx_operators,
+        operation_facts,
+    )
 
     if nnapi is not None:
         schema = find_operation(nnapi)
@@ -50,7 +57,9 @@ def ops(nnapi: str | None, markdown: bool, as_json: bool) -> None:
         return
     rows = [["operator", "opset", "status", "level", "how"]]
     rows += [[entry.name, str(entry.since), entry.status, str(entry.level or ""), entry.note] for entry in operators]
-    print_table(rows, "ONNX operators (rule: converted; body: by onnx's definition; constant: when its inputs are)")
+    print_table(rows, "ONNX operators")
+    click.echo()
+    print_pairs(STATUS.items())
     rows = [["operation", "code", "level", ""]]
     rows += [[schema.name, str(int(schema.code)), str(schema.since), schema.doc] for schema in SCHEMAS.values()]
     print_table(rows, "NNAPI operations")
