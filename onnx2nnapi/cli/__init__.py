@@ -27,6 +27,7 @@ __all__ = ["main"]
 
 EXIT_ERROR, EXIT_FAULT, EXIT_INTERRUPTED = 1, 70, 130
 _FRAMES = -30  # the innermost calls: those of a runaway recursion are thousands
+_FOR_CONVERSION = {"onnx", "networkx", "ml_dtypes", "google"}
 REPORT = "this is a fault of onnx2nnapi; please report it with the model"
 
 
@@ -43,6 +44,13 @@ class _Commands(click.Group):
                 click.echo(f"error: {_one_line(error)}", err=True)
                 ctx.exit(EXIT_ERROR)
             _show_fault(ctx)
+        except ModuleNotFoundError as error:
+            name = str(error.name).split(".")[0]
+            if name not in _FOR_CONVERSION:
+                _show_fault(ctx)
+            hint = f"pip install {name}, or convert elsewhere: running a .nnapi file does not need it"
+            click.echo(f"error: a conversion needs {name}, which is not installed; {hint}", err=True)
+            ctx.exit(EXIT_ERROR)
         except KeyboardInterrupt:
             ctx.exit(EXIT_INTERRUPTED)
         except MemoryError:

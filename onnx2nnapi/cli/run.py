@@ -289,4 +289,4 @@ def _show_profile(rows: list[dict[str, Any]]) -> None:
         ]
         for number, row in enumerate(rows)
     ]
-    print_table(table, "operations, mean of all runs")
+    print_table(table, "operations, mean of the runs after the first")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from onnx2nnapi.ir.types import Array
@@ -66,17 +67,34 @@ def time_session(
                 device.model, inputs, library=device.library, devices=chosen, modes=others, **how, **options or {}
             ).modes
     else:
-        runs = measure(lambda: session.run(feeds), **how)
+        runs = measure(_forgetting_the_first(session, feeds), **how)
         reports.append(ModeReport(session.backend, open_seconds, None, None, runs, {}, ()))
     memory["after"] = memory_use()
     known = {name: use for name, use in memory.items() if use is not None}
     return BenchmarkReport(load_seconds, tuple(reports), known, needs)
 
 
+def _forgetting_the_first(session: Session, feeds: Mapping[str, Array]) -> Callable[[], None]:
+    """A run; what the first takes, which also plans, is left out of the operations' times."""
+    numbers = itertools.count()
+
+    def run() -> None:
+        session.run(feeds)
+        if not next(numbers):
+            for entry in session.times:
+                entry.seconds, entry.runs = 0.0, 0
+
+    return run
+
+
 def profile_rows(session: Session) -> list[dict[str, Any]]:
-    """Each operation's mean time, its share and the share of all up to it, in the order of execution."""
+    """Each operation's mean time, its share and the share of all up to it, in the order of execution.
+
+    An operation that later runs need not repeat, as its result is a view, takes none.
+    """
     times = session.times
-    means = [entry.seconds / max(entry.runs, 1) for entry in times]
+    runs = max((entry.runs for entry in times), default=0) or 1
+    means = [entry.seconds / runs for entry in times]
     total = sum(means) or 1.0
     rows, so_far = [], 0.0
     for entry, mean in zip(times, means, strict=True):
@@ -88,7 +106,6 @@ def profile_rows(session: Session) -> list[dict[str, Any]]:
                 "seconds": mean,
                 "share": mean / total,
                 "cumulative": so_far / total,
-                "runs": entry.runs,
             }
         )
     return rows
