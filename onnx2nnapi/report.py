@@ -204,9 +204,11 @@ def check(
     Raises:
         InvalidModelError: no valid model, or options that contradict it. What cannot be converted is in the report.
     """
+    from onnx2nnapi.frontend.expand import expand_all
     from onnx2nnapi.frontend.importer import import_model
     from onnx2nnapi.frontend.load import load_model
     from onnx2nnapi.frontend.order import needed_nodes, origin_of
+    from onnx2nnapi.passes.legalize import has_rule
 
     chosen = Options.of(options, overrides)
     tell = progress or (lambda stage: None)
@@ -221,6 +223,7 @@ def check(
     needed = {origin_of(node) for node in needed_nodes(proto.node, wanted, chosen.cut_inputs)}
     try:
         graph = import_model(loaded, chosen)
+        expand_all(graph, has_rule)
     except UnsupportedError as error:
         problems = _flat([error])
         return Report(_judged(nodes, {}, problems, unread=True), _refusals(problems, None), chosen.feature_level, None)

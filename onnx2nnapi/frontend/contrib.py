@@ -33,6 +33,11 @@ def _same(op: Op, types: Types) -> list[Type | None]:
     return [types[0]]
 
 
+def _with_sum(op: Op, types: Types) -> list[Type | None]:
+    """SkipLayerNormalization: the result, mean and inverse deviation (which training alone has), and the sum."""
+    return [types[0], None, None, types[0]]
+
+
 def _like(kind: str, *positions: int, dtype: int = 0) -> Rule:
     """The shape that operator ``kind`` gives the inputs at ``positions``, with the element type of input ``dtype``."""
 
@@ -112,6 +117,14 @@ def _attention(op: Op, types: Types) -> list[Type | None]:
     return [tensor(elem_code(types[0]), (*shape[:2], hidden))]
 
 
+def _multi_head(op: Op, types: Types) -> list[Type | None]:
+    """MultiHeadAttention: queries [batch, sequence, …], and values of which the result has the last dimension."""
+    query, value = sizes(types[0]), sizes(types[2]) if len(types) > 2 else None
+    if query is None or value is None or len(query) != 3 or len(value) != 3 or types[0] is None:
+        return []
+    return [tensor(elem_code(types[0]), (*query[:2], value[2]))]
+
+
 def _embedding(op: Op, types: Types) -> list[Type | None]:
     """EmbedLayerNormalization: ids [batch, sequence], word embeddings [words, hidden]."""
     ids, table = sizes(types[0]), sizes(types[2]) if len(types) > 2 else None
@@ -125,7 +138,7 @@ def _embedding(op: Op, types: Types) -> list[Type | None]:
 _ORT = "com.microsoft::"
 _SAME = [
     "BiasGelu", "FastGelu", "Gelu", "QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax", "QuickGelu",
-    "SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "MultiHeadAttention",
+    "SimplifiedLayerNormalization",
 ]  # fmt: skip
 
 _RULES: dict[str, Rule] = {
@@ -139,6 +152,7 @@ _RULES: dict[str, Rule] = {
     _ORT + "FusedGemm": _like("Gemm", 0, 1, 2),
     _ORT + "FusedMatMul": _matmul(),
     _ORT + "MatMulIntegerToFloat": _matmul(2),
+    _ORT + "MultiHeadAttention": _multi_head,
     _ORT + "QGemm": _like("Gemm", 0, 3, dtype=8),
     _ORT + "QLinearAdd": _like("Add", 0, 3),
     _ORT + "QLinearAveragePool": _like("AveragePool", 0),
@@ -146,5 +160,7 @@ _RULES: dict[str, Rule] = {
     _ORT + "QLinearGlobalAveragePool": _like("GlobalAveragePool", 0),
     _ORT + "QLinearMul": _like("Mul", 0, 3),
     _ORT + "QuantizeLinear": _quantize,
+    _ORT + "SkipLayerNormalization": _with_sum,
+    _ORT + "SkipSimplifiedLayerNormalization": _with_sum,
     _ORT + "TransposeMatMul": _matmul(),
 }

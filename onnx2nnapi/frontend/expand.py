@@ -48,7 +48,8 @@ def expand(graph: Graph, op: Op) -> bool:
         op: an operation of it, in its newest form.
 
     Returns:
-        False, with nothing changed, where onnx defines no body for the operator in this form.
+        False, with nothing changed, where onnx defines no body for the operator in this form, or one that branches,
+        repeats itself or has tensors of sizes that depend on data.
 
     Raises:
         InvalidModelError: the body doesn't fit what the operation reads.
@@ -57,12 +58,13 @@ def expand(graph: Graph, op: Op) -> bool:
 
 
 def _expanded(graph: Graph, op: Op) -> list[Op] | None:
-    """The operations that took the place of ``op``, None where its operator has no body in this form."""
+    """The operations that took the place of ``op``, None where its operator has no usable body."""
     function = _body(graph, op)
     if function is None:
         return None
     attributes = {entry.name: entry for entry in node_proto(op.kind, op.attrs, (), ()).attribute}
     sweep = Sweep(graph, TensorReader(None), {})
+    before = set(graph.values)
     try:
         sweep.call(function, attributes, op.inputs, op.outputs, op.origin)
     except ShapeError as error:
@@ -70,6 +72,10 @@ def _expanded(graph: Graph, op: Op) -> list[Op] | None:
     for name in op.outputs:
         if name is not None:
             sweep.use(name)
+    if any(part.subgraphs or any(n is not None and graph[n].type is None for n in part.outputs) for part in sweep.ops):
+        for name in [name for name in graph.values if name not in before]:
+            del graph.values[name]
+        return None
     for part in sweep.ops:
         part.origins = op.origins
     graph.replace(op, sweep.ops)
@@ -103,4 +109,6 @@ def _body(graph: Graph, op: Op) -> FunctionProto | None:
         return None
     body = FunctionProto()
     body.ParseFromString(data)
+    if all(entry.domain not in ("", "ai.onnx") for entry in body.opset_import):
+        body.opset_import.add(domain="", version=default_opset())
     return body

@@ -35,6 +35,8 @@ CASES = [
     case("Sign", x=ints(6, dtype=np.int64), since=3),
     case("Mod", x=f32(4, 5, low=-20, high=20), y=f32(5, low=1), fmod=1, since=2),
     case("Mod", x=f32(4, 5, low=-20, high=20), y=np.array([-3, 2, -1.5, 0.1, 7], np.float32), fmod=1, since=2),
+    case("Mod", x=f32(4, 3, low=-20, high=20), y=Const(np.array([-3, 2, 0.5], np.float32)), fmod=0),
+    case("Mod", x=f32(4), y=f32(4), fmod=0, refused="divisor not constant"),
     case("Mod", x=ints(4, 5), y=Const(np.array([7, -7, 3, -2, 5], np.int32)), since=4),
     case("Mod", x=ints(4, 5), y=Const(np.array([7, -7, 3, -2, 5], np.int32)), fmod=1, since=4),
     case("Mod", x=u8(4, 5), y=np.array([7, 200, 3, 2, 5], np.uint8), since=4),

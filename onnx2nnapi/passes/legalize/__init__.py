@@ -36,6 +36,7 @@ FAMILIES: tuple[str, ...] = (
     "selection",
     "cumulative",
     "einsum",
+    "contrib",
     "trigonometry",
 )
 

@@ -64,16 +64,16 @@ def _limits(x: Value) -> tuple[float, ...]:
 def leaky_relu(b: Builder, op: Op) -> Value:
     """PRELU with a constant slope; below level 3 RELU(x) - alpha · RELU(-x)."""
     (x,) = b.inputs(op)
-    return _prelu(b, x, one(b, x, op.attrs["alpha"]))
+    return prelu_of(b, x, one(b, x, op.attrs["alpha"]))
 
 
 @legalizes("PRelu")
 def prelu(b: Builder, op: Op) -> Value:
     """PRELU; below level 3 RELU(x) - slope · RELU(-x)."""
-    return _prelu(b, *b.inputs(op))
+    return prelu_of(b, *b.inputs(op))
 
 
-def _prelu(b: Builder, x: Value, slope: Value) -> Value:
+def prelu_of(b: Builder, x: Value, slope: Value) -> Value:
     """PRELU; below level 3 relu(x) - slope · relu(-x)."""
     if b.at_least(3):
         return binary(b, "PRELU", x, slope)
@@ -85,10 +85,10 @@ def _prelu(b: Builder, x: Value, slope: Value) -> Value:
 def hard_sigmoid(b: Builder, op: Op) -> Value:
     """clamp(alpha · x + beta, 0, 1), as RELU6(6 · (alpha · x + beta)) / 6: an activation that every level fuses."""
     (x,) = b.inputs(op)
-    return _hard_sigmoid(b, x, op.attrs["alpha"], op.attrs["beta"])
+    return hard_sigmoid_of(b, x, op.attrs["alpha"], op.attrs["beta"])
 
 
-def _hard_sigmoid(b: Builder, x: Value, alpha: float, beta: float) -> Value:
+def hard_sigmoid_of(b: Builder, x: Value, alpha: float, beta: float) -> Value:
     return scale(b, shift(b, scale(b, x, _six(alpha)), 6 * beta, fuse_code=FuseCode.RELU6), 1 / 6)
 
 
@@ -110,10 +110,10 @@ def hard_swish(b: Builder, op: Op) -> Value:
 def elu(b: Builder, op: Op) -> Value:
     """ELU from level 4; at level 3 relu(x) + alpha · (exp(min(x, 0)) - 1)."""
     (x,) = b.inputs(op)
-    return _elu(b, x, op.attrs["alpha"])
+    return elu_of(b, x, op.attrs["alpha"])
 
 
-def _elu(b: Builder, x: Value, alpha: float) -> Value:
+def elu_of(b: Builder, x: Value, alpha: float) -> Value:
     if b.at_least(4) and alpha >= 0:
         return unary(b, "ELU", x, alpha=alpha)
     b.needs_level(3, "Elu")
@@ -138,7 +138,7 @@ def softplus_of(b: Builder, x: Value) -> Value:
 def selu(b: Builder, op: Op) -> Value:
     """gamma · elu(x)."""
     (x,) = b.inputs(op)
-    return scale(b, _elu(b, x, op.attrs["alpha"]), op.attrs["gamma"])
+    return scale(b, elu_of(b, x, op.attrs["alpha"]), op.attrs["gamma"])
 
 
 @legalizes("Celu")
@@ -148,7 +148,7 @@ def celu(b: Builder, op: Op) -> Value:
     alpha = op.attrs["alpha"]
     if alpha < 0:  # both max(0, x) and min(0, …) let exp(x / alpha) through where x is below 0
         b.unsupported(f"alpha is {alpha}, it must be above 0")
-    return scale(b, _elu(b, scale(b, x, 1 / alpha), 1.0), alpha)
+    return scale(b, elu_of(b, scale(b, x, 1 / alpha), 1.0), alpha)
 
 
 @legalizes("Swish")
@@ -268,8 +268,11 @@ def erf(b: Builder, op: Op) -> Value:
 @legalizes("Gelu")
 def gelu(b: Builder, op: Op) -> Value:
     """x/2 · (1 + erf(x/√2)), or the tanh form when the model asks for it."""
-    (x,) = b.inputs(op)
-    if op.attrs["approximate"] == "tanh":
+    return gelu_of(b, b.inputs(op)[0], tanh=op.attrs["approximate"] == "tanh")
+
+
+def gelu_of(b: Builder, x: Value, *, tanh: bool = False) -> Value:
+    if tanh:
         cubic = shift(b, scale(b, binary(b, "MUL", x, x), 0.044715), 1.0)
         inner = unary(b, "TANH", scale(b, binary(b, "MUL", x, cubic), math.sqrt(2 / math.pi)))
     else:

@@ -28,7 +28,10 @@ _LARGE = 1024  # elements
 
 def takes(b: Builder, kind: str, x: Value, name: str = "input") -> bool:
     """Whether the operation has a type row for ``x`` at the target level."""
-    code = OperandType.of(x.known).code
+    try:
+        code = OperandType.of(x.known).code
+    except KeyError:
+        b.unsupported(f"NNAPI has no tensors of {x.known.dtype.name}, which {x.name!r} is")
     schema = SCHEMAS[OperationCode[kind]]
     return b.at_least(schema.since) and any(
         row.codes.get(name) == code and b.at_least(row.since) for row in schema.types

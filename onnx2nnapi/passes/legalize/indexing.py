@@ -76,7 +76,7 @@ def gather_nd(b: Builder, op: Op) -> Value:
 
 
 def _affine(b: Builder, terms: Sequence[tuple[Value, int]], offsets: Array, bound: int) -> Value:
-    """The sum of value · factor and constants, all of it below ``bound``; at level 3 in float32, which is exact so far."""
+    """The sum of value · factor and constants, all of it below ``bound``; at level 3 in float32, if that is exact."""
     dtype: Any = np.int32
     if not b.at_least(4):
         if bound > EXACT_IN_FLOAT32:

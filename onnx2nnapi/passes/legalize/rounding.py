@@ -67,6 +67,11 @@ def mod(b: Builder, op: Op) -> Value:
     x, y = b.inputs(op)
     if x.known.dtype.kind == "f":
         if not op.attrs["fmod"]:
+            if y.const is None or not np.isfinite(y.const.numpy()).all():
+                b.unsupported(
+                    "fmod is 0 and the divisor not constant: ONNX defines this for infinite numbers, which NNAPI saturates",
+                    "make the divisor constant, or set fmod to 1",
+                )
             return _remainder(b, x, y)
         return binary(b, "MUL", _remainder(b, absolute(b, x), absolute(b, y)), sign_of(b, x))
     x, y = as_int32(b, x), as_int32(b, y)
@@ -76,7 +81,7 @@ def mod(b: Builder, op: Op) -> Value:
 
 
 def _remainder(b: Builder, x: Value, y: Value) -> Value:
-    """A quotient that was rounded up to a whole number leaves a rest just below 0, which the second round mends."""
+    """x - y · floor(x / y): a quotient that was rounded up leaves a rest just below 0, which a second round mends."""
     for _ in range(2):
         x = difference(b, x, binary(b, "MUL", unary(b, "FLOOR", quotient(b, x, y)), y))
     return x

@@ -122,7 +122,7 @@ def acosh(b: Builder, op: Op) -> Value:
 
 
 def _log_of_sum(b: Builder, x: Value, term: float) -> Value:
-    """log(x + sqrt(x² + term)) of numbers above 0; what is beyond ``_LARGE`` is a factor, so that no square overflows."""
+    """log(x + sqrt(x² + term)) of numbers above 0; beyond ``_LARGE``, where squares overflow, a factor is taken out."""
     near = clamp(b, x, None, _LARGE)
     if term < 0:
         square = binary(b, "MUL", shift(b, near, -1.0), shift(b, near, 1.0))  # exact at 1
