@@ -20,6 +20,7 @@ QKV = {"x": X, "w": Const(f32(8, 24, low=-0.5, high=0.5)), "b": Const(f32(24))}
 WHOLE = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32)
 IDS = ints(2, 5, low=0, high=7)
 TABLES = {"words": Const(f32(7, 8)), "places": Const(f32(6, 8)), "segments": Const(f32(2, 8))}
+CONV = {"x": f32(1, 3, 6, 6), "w": Const(f32(4, 3, 3, 3))}
 GAMMA = {"g": Const(f32(8)), "t": Const(f32(8))}
 
 CASES = [
@@ -29,13 +30,10 @@ CASES = [
     fused("FastGelu", x=X, b=Const(f32(8))),
     fused("QuickGelu", x=X),
     fused("QuickGelu", x=X, alpha=1.0),
-    fused("FusedConv", x=f32(1, 3, 6, 6), w=Const(f32(4, 3, 3, 3)), b=Const(f32(4)), activation="Relu", since=2, atol=1e-4),
-    fused("FusedConv", x=f32(1, 3, 6, 6), w=Const(f32(4, 3, 3, 3)), activation="LeakyRelu", activation_params=[0.3],
-          since=2, atol=1e-4),
-    fused("FusedConv", x=f32(1, 3, 6, 6), w=Const(f32(4, 3, 1, 1)), b=Const(f32(4)), z=f32(1, 4, 6, 6), activation="Relu",
-          since=2),
-    fused("FusedConv", x=f32(1, 3, 6, 6), w=Const(f32(4, 3, 1, 1)), activation="Clip",
-          activation_params=[-1.0, 2.0], since=2),
+    fused("FusedConv", **CONV, b=Const(f32(4)), activation="Relu", since=2, atol=1e-4),
+    fused("FusedConv", **CONV, activation="LeakyRelu", activation_params=[0.3], since=2, atol=1e-4),
+    fused("FusedConv", **CONV, b=Const(f32(4)), z=f32(1, 4, 4, 4), activation="Relu", since=2, atol=1e-4),
+    fused("FusedConv", **CONV, activation="Clip", activation_params=[-1.0, 2.0], since=2, atol=1e-4),
     fused("FusedGemm", x=f32(3, 4), w=Const(f32(4, 5)), b=Const(f32(5)), activation="Relu"),
     fused("FusedMatMul", x=f32(2, 3, 4), y=f32(2, 5, 4), transB=1, alpha=0.5, since=2),
     fused("FusedMatMul", x=f32(4, 3), y=Const(f32(4, 5)), transA=1, since=2),

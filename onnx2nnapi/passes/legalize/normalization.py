@@ -10,11 +10,12 @@ import numpy as np
 from onnx2nnapi.ir.graph import Op, Value
 from onnx2nnapi.passes.builder import Builder
 from onnx2nnapi.passes.legalize import legalizes
+from onnx2nnapi.passes.legalize.along import along
 from onnx2nnapi.passes.legalize.convolution import from_nhwc, padding_attrs, to_nhwc
-from onnx2nnapi.passes.legalize.elementwise import difference, one, shift
+from onnx2nnapi.passes.legalize.elementwise import absolute, difference, extremum, one, quotient, shift
 from onnx2nnapi.passes.legalize.movement import concat, sliced
 from onnx2nnapi.passes.legalize.reduction import reduce_axes
-from onnx2nnapi.passes.legalize.shapes import axis_of, binary, unary
+from onnx2nnapi.passes.legalize.shapes import axes_of, axis_of, binary, unary
 
 __all__ = ["normalized", "per_channel"]
 
@@ -63,17 +64,71 @@ def instance_normalization(b: Builder, op: Op) -> Value:
 
 
 @legalizes("LayerNormalization")
-def layer_normalization(b: Builder, op: Op) -> tuple[Value, ...]:
-    """MEAN, differences and RSQRT over the trailing axes; at level 2 L2_NORMALIZATION."""
+def layer_normalization(b: Builder, op: Op) -> list[Value | None]:
+    """MEAN, differences and RSQRT over the trailing axes; see ``normalized`` for level 2."""
     x, gamma = b.inputs(op)[:2]
-    beta = b.optional_input(op, 2)
-    axis = axis_of(op.attrs["axis"], x.rank)
-    result = normalized(b, x, tuple(range(axis, x.rank)), op.attrs["epsilon"])
+    axes = tuple(range(axis_of(op.attrs["axis"], x.rank), x.rank))
+    epsilon = op.attrs["epsilon"]
+    result = _affine(b, normalized(b, x, axes, epsilon), gamma, b.optional_input(op, 2))
+    statistics: list[Value | None] = [None, None]
+    if any(name is not None and b.source.uses(name) for name in op.outputs[1:]):
+        mean = reduce_axes(b, "MEAN", x, axes, keep=True)
+        centred = difference(b, x, mean)
+        variance = reduce_axes(b, "MEAN", binary(b, "MUL", centred, centred), axes, keep=True)
+        statistics = [mean, unary(b, "RSQRT", shift(b, variance, epsilon))]
+    return [result, *statistics]
+
+
+def _affine(b: Builder, x: Value, gamma: Value, beta: Value | None) -> Value:
+    """x · gamma + beta, without what does nothing."""
     if gamma.const is None or not np.all(gamma.const.numpy() == 1):
-        result = binary(b, "MUL", result, gamma)
+        x = binary(b, "MUL", x, gamma)
     if beta is not None and (beta.const is None or np.any(beta.const.numpy())):
-        result = binary(b, "ADD", result, beta)
-    return (result,)
+        x = binary(b, "ADD", x, beta)
+    return x
+
+
+@legalizes("GroupNormalization")
+def group_normalization(b: Builder, op: Op) -> Value:
+    """As a layer's normalization of each group of channels, then MUL and ADD by channel."""
+    x, gamma, beta = b.inputs(op)
+    n, groups = x.shape[0], op.attrs["num_groups"]
+    rows = normalized(b, b.reshape(x, (n, groups, x.known.size // (n * groups))), (2,), op.attrs["epsilon"])
+    return _affine(b, b.reshape(rows, x.shape), *(per_channel(b, value, x.rank) for value in (gamma, beta)))
+
+
+@legalizes("RMSNormalization")
+def rms_normalization(b: Builder, op: Op) -> Value:
+    """x · RSQRT(mean of squares + epsilon) · scale over the trailing axes."""
+    x, gamma = b.inputs(op)
+    axes = tuple(range(axis_of(op.attrs["axis"], x.rank), x.rank))
+    return _affine(b, normalized(b, x, axes, op.attrs["epsilon"], centre=False), gamma, None)
+
+
+@legalizes("MeanVarianceNormalization")
+def mean_variance_normalization(b: Builder, op: Op) -> Value:
+    """As LayerNormalization, over the given axes; 1e-9 is what ONNX adds to the deviation."""
+    (x,) = b.inputs(op)
+    return normalized(b, x, axes_of(op.attrs["axes"], x.rank), 1e-18)
+
+
+@legalizes("LpNormalization")
+def lp_normalization(b: Builder, op: Op) -> Value:
+    """L2_NORMALIZATION over one axis, below level 3 moved last; p = 1: DIV by the sum of magnitudes."""
+    (x,) = b.inputs(op)
+    return along(b, x, axis_of(op.attrs["axis"], x.rank), lambda v, axis: _lp_normalized(b, v, axis, op.attrs["p"]))
+
+
+def _lp_normalized(b: Builder, x: Value, axis: int, p: int) -> Value:
+    if p == 1:
+        total = reduce_axes(b, "REDUCE_SUM", absolute(b, x), (axis,), keep=True)
+        return quotient(b, x, extremum(b, "MAXIMUM", total, one(b, x, float(np.finfo(x.known.dtype).tiny))))
+    if b.at_least(3):
+        return b.emit("L2_NORMALIZATION", x, axis=axis)
+    perm = [*(i for i in range(x.rank) if i != axis), axis]
+    moved = b.transpose(x, perm)
+    rows = b.emit("L2_NORMALIZATION", b.reshape(moved, (1, 1, x.known.size // x.shape[axis], x.shape[axis])))
+    return b.transpose(b.reshape(rows, moved.shape), np.argsort(perm).tolist())
 
 
 def normalized(b: Builder, x: Value, axes: tuple[int, ...], epsilon: float, *, centre: bool = True) -> Value:

@@ -69,7 +69,7 @@ def mod(b: Builder, op: Op) -> Value:
         if not op.attrs["fmod"]:
             if y.const is None or not np.isfinite(y.const.numpy()).all():
                 b.unsupported(
-                    "fmod is 0 and the divisor not constant: ONNX defines this for infinite numbers, which NNAPI saturates",
+                    "fmod is 0 and the divisor not constant: it may be infinite, and NNAPI saturates infinite numbers",
                     "make the divisor constant, or set fmod to 1",
                 )
             return _remainder(b, x, y)
