@@ -306,6 +306,8 @@ def reverse_sequence(b: Builder, op: Op) -> Value:
     x, lengths = b.inputs(op)
     time, batch = op.attrs["time_axis"], op.attrs["batch_axis"]
     counts = b.constant(lengths, "sequence_lens").reshape(-1).astype(int)
+    if len(counts) != x.shape[batch] or not ((counts >= 0) & (counts <= x.shape[time])).all():
+        b.unsupported(f"sequence_lens must be {x.shape[batch]} numbers up to {x.shape[time]}, not {counts.tolist()}")
     if (counts == counts[0]).all():
         return _reversed_start(b, x, time, int(counts[0]))
     parts = [
