@@ -7,7 +7,7 @@ RUN    := $(VENV)/.installed-run
 DEV    := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check-all vectors bench docs zipapp clean
+.PHONY: help demo test lint check-all vectors bench docs light zipapp clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -40,6 +40,13 @@ bench: $(DEV)  ## conversion and host inference against the peers that are insta
 
 docs: $(RUN)  ## docs/operators.md, from the tables
 	$(BIN)/python -m onnx2nnapi ops --markdown > docs/operators.part && mv docs/operators.part docs/operators.md
+
+light: $(RUN)  ## what a phone installs, numpy and click beside it, loads, runs and inspects
+	rm -rf build/light && $(BIN)/python -m venv build/light
+	build/light/bin/python -m pip install --quiet --disable-pip-version-check numpy click
+	build/light/bin/python -m pip install --quiet --disable-pip-version-check --no-deps .
+	$(BIN)/python -m onnx2nnapi convert models/digits.onnx --quiet --output build/light/digits.nnapi
+	cd build/light && bin/onnx2nnapi run digits.nnapi --runs 3 --profile && bin/onnx2nnapi inspect digits.nnapi
 
 zipapp: $(RUN)  ## dist/onnx2nnapi-run.pyz: one file for a phone that has Python and numpy
 	rm -rf build/zipapp && mkdir -p build/zipapp dist

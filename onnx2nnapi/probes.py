@@ -83,7 +83,7 @@ _INPUTS: dict[str, Mapping[str, Array | tuple[int, ...]]] = {
     "RNN": {"X": (3, 1, 4), "W": _weights(1, 4, 4), "R": _weights(1, 4, 4)},
     "Reshape": {"shape": _i64(4, 16)},
     "Resize": {"scales": np.array([1, 1, 2, 2], np.float32)},
-    "ReverseSequence": {"sequence_lens": np.full(4, 2, np.int64)},
+    "ReverseSequence": {"input": (3, 4, 4), "sequence_lens": _i64(1, 2, 3, 3)},
     "RoiAlign": {"rois": (1, 4), "batch_indices": np.zeros(1, np.int64)},
     "RotaryEmbedding": dict.fromkeys(("cos_cache", "sin_cache"), (1, 4, 2)),
     "ScatterND": {"indices": _i64(0).reshape(1, 1)},
@@ -156,8 +156,10 @@ def lowest_level(schema: defs.OpSchema) -> int | None:
             return level
         if level == 1 and model.graph.input:
             first_in, first_out = model.graph.input[0].name, model.graph.output[0].name
-            layouts = {"input_layouts": {first_in: "nhwc"}, "output_layouts": {first_out: "nhwc"}}
-            if _converts(model, Options(feature_level=level, **layouts)):
+            channels_last = Options(
+                feature_level=level, input_layouts={first_in: "nhwc"}, output_layouts={first_out: "nhwc"}
+            )
+            if _converts(model, channels_last):
                 return level
     return None
 
