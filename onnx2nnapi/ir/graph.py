@@ -35,12 +35,14 @@ class Value:
         type: element type and shape; None only before shape inference has reached it.
         const: the value itself, for constants.
         holds: the ONNX tensor that this is a (permuted) copy of.
+        bounds: the least and the greatest that an integer's elements can be, where something is known of them.
     """
 
     name: str
     type: TensorType | None = None
     const: LazyArray | None = None
     holds: Provenance | None = None
+    bounds: tuple[float, float] | None = None
 
     @property
     def known(self) -> TensorType:

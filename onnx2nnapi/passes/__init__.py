@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from onnx2nnapi.ir.graph import Graph
 from onnx2nnapi.options import Options
+from onnx2nnapi.passes.carry_types import carry_types
 from onnx2nnapi.passes.check_dialect import check_levels
 from onnx2nnapi.passes.eliminate_common import eliminate_common
 from onnx2nnapi.passes.eliminate_dead import eliminate_dead
@@ -18,11 +19,13 @@ from onnx2nnapi.passes.fold_bias import fold_bias
 from onnx2nnapi.passes.fold_constants import fold_constants
 from onnx2nnapi.passes.fold_pad import fold_pad
 from onnx2nnapi.passes.fuse_activations import fuse_activations
+from onnx2nnapi.passes.inline_control import inline_control
 from onnx2nnapi.passes.layout import layout
 from onnx2nnapi.passes.legalize.driver import legalize
 from onnx2nnapi.passes.recognize_clip import recognize_clip
 from onnx2nnapi.passes.remove_identities import remove_identities
 from onnx2nnapi.passes.settle_interface import settle_interface
+from onnx2nnapi.passes.settle_submodels import settle_submodels
 
 __all__ = ["PIPELINE", "Pass"]
 
@@ -30,6 +33,7 @@ Pass = Callable[[Graph, Options], bool]
 
 PIPELINE: tuple[Pass, ...] = (
     fold_constants,  # first: what the passes and rules below want constant is constant then
+    inline_control,  # after folding, which tells conditions and trips; before the rest, which looks at what runs
     remove_identities,  # before the passes that look at neighbours, which no-ops keep apart
     recognize_clip,  # before fold_pad, which asks whether numbers are clamped at 0
     fold_pad,
@@ -40,9 +44,12 @@ PIPELINE: tuple[Pass, ...] = (
     eliminate_common,  # before layout: several readers of one tensor share one bracketing transpose
     layout,  # before fusion and the level check: it removes most of what legalize bracketed operations with
     settle_interface,  # after layout has joined reshapes, before the check: NNAPI reshapes from ranks up to 4 only
+    eliminate_dead,  # before the check: what nobody needs is not refused
+    carry_types,  # after layout, whose moves are of any type; before the check, which knows what NNAPI has
     fold_bias,  # after layout, when the last dimension is that of the bias
     check_levels,  # after layout, which removes what the target may lack
     fuse_activations,  # after layout: no transpose stands between an operation and its activation any more
     eliminate_common,  # layout and fusion make operations equal
-    eliminate_dead,  # last: what the passes above left without readers
+    eliminate_dead,  # what the passes above left without readers
+    settle_submodels,  # last: the passes above may make an output of a sub-model constant, or two of them one
 )

@@ -23,6 +23,7 @@ from onnx2nnapi.passes.intervals import INT32, Interval, Intervals
 __all__ = ["Builder"]
 
 # Checked when layout has had its chance to remove them (DESIGN: charged to the node that asked for them).
+_MOVES = ("RESHAPE", "TRANSPOSE", "EXPAND_DIMS")
 _LATE = frozenset({OperationCode.TRANSPOSE, OperationCode.RESHAPE})
 
 
@@ -39,7 +40,6 @@ class Builder:
         source: the ONNX graph, for the types that the node at hand has there.
         op: the ONNX node at hand; what it emits carries its origin.
         env: the values of the new graph by ONNX name.
-        bounds: what rules know of integers that they compute, by value name.
         outer: of a sub-model, the builder of the graph around it.
         captured: the values of that graph that the sub-model reads, in the order of the inputs that stand for them.
     """
@@ -52,7 +52,6 @@ class Builder:
         self.source = source if source is not None else Graph("onnx")
         self.op = Op("", (), ())
         self.env: dict[str, Value] = {}
-        self.bounds: dict[str, Interval] = {}
         self.outer = outer
         self.captured: list[Value] = []
         self._captures: dict[str, Value] = {}
@@ -86,7 +85,7 @@ class Builder:
         name = op.inputs[index]
         if name is None:
             raise InternalError(f"input {index} is omitted", where=op.origin)
-        return self._source_of(name)[name].known
+        return self.owner(name)[name].known
 
     def out_type(self, op: Op, index: int = 0) -> TensorType:
         """The ONNX type of output ``index``."""
@@ -95,7 +94,7 @@ class Builder:
             raise InternalError(f"output {index} is not wanted", where=op.origin)
         return self.source[name].known
 
-    def _source_of(self, name: str) -> Graph:
+    def owner(self, name: str) -> Graph:
         """The ONNX graph, this or one around it, that a tensor belongs to."""
         builder = self
         while builder.outer is not None and name not in builder.source.values:
@@ -116,16 +115,36 @@ class Builder:
 
     def interval(self, value: Value) -> Interval:
         """Bounds on an integer value's elements: what a rule said, or those of the ONNX tensor that it holds."""
-        if value.name in self.bounds:
-            return self.bounds[value.name]
+        if value.bounds is not None:
+            return Interval(*value.bounds)
         if value.const is not None and 0 < value.known.size <= _SMALL:
             array = value.const.numpy()
             return Interval(float(array.min()), float(array.max()))
         if value.holds is not None and self.outer is not None and value.holds.name not in self.source.values:
             return self.outer.interval(value)
         if value.holds is None or value.holds.name not in self.source.values:
-            return INT32
+            return self._carried_interval(value)
         return self._intervals.of(value.holds.name)
+
+    def _carried_interval(self, value: Value) -> Interval:
+        """A value that only moved has the bounds of what it was."""
+        producer = self.graph.producer(value.name) if value.name in self.graph.values else None
+        if producer is None or producer.kind not in _MOVES or producer.inputs[0] is None:
+            return INT32
+        return self.interval(self.graph[producer.inputs[0]])
+
+    def setting(self, op: Op, index: int, what: str) -> Array | None:
+        """Input ``index`` that says how (axes, pads, ends of slices …) as the model has it; None where it is omitted.
+
+        Refused where it is computed. It is not brought into int32, where the far ends of slices have no place.
+        """
+        name = op.inputs[index] if index < len(op.inputs) else None
+        if name is None:
+            return None
+        const = self.source[name].const
+        if const is None:
+            self.unsupported(f"{what} must be constant, {name!r} is computed", f"freeze it with --set {name}=VALUE")
+        return const.numpy().reshape(-1)
 
     def at_least(self, level: int) -> bool:
         """Whether the target has feature level ``level``."""
@@ -134,7 +153,7 @@ class Builder:
     def bounded(self, value: Value, low: float, high: float) -> Value:
         """``value``, whose elements are between ``low`` and ``high`` by what they mean (indices, counts)."""
         known = self.interval(value)
-        self.bounds[value.name] = Interval(max(known.low, low), min(known.high, high))
+        value.bounds = (max(known.low, low), min(known.high, high))
         return value
 
     def unsupported(self, reason: str, hint: str | None = None) -> NoReturn:
@@ -152,24 +171,32 @@ class Builder:
 
     # -- sub-models --------------------------------------------------------------------------------------------------
 
-    def inside(self, source: Graph | None = None) -> Builder:
-        """A builder of a sub-model of the node at hand; ``source`` is the ONNX body that it is made from."""
-        inner = Builder(Graph("nnapi", "" if source is None else source.name), self.options, source, self)
+    def of_body(self, body: Graph) -> Builder:
+        """A builder that adds an ONNX body of the node at hand to the same graph."""
+        inner = Builder(self.graph, self.options, body, self)
+        inner.op, inner.bounds = self.op, self.bounds
+        return inner
+
+    def inside(self) -> Builder:
+        """A builder of a sub-model of the node at hand."""
+        inner = Builder(Graph("nnapi", self.op.origin.name), self.options, None, self)
         inner.op = self.op
         return inner
 
-    def stand_in(self, value: Value) -> Value:
-        """A new value here for one of the enclosing graph, not yet an input of the sub-model."""
-        return self.graph.add_value(Value(self.graph.fresh(value.name), value.type, None, value.holds))
+    def stand_in(self, value: Value, *, holds: Provenance | None = None) -> Value:
+        """A new value here of the type of one of the enclosing graph, to be an input of the sub-model."""
+        return self.graph.add_value(Value(self.graph.fresh(value.name), value.type, None, holds))
 
     def capture(self, value: Value) -> Value:
         """What is here for a value of the enclosing graph: a copy of the constant, or an input-to-be."""
+        if self.outer is None or self.outer.graph is self.graph:
+            return value
         if value.name not in self._captures:
             if value.const is not None:
                 self._captures[value.name] = self.graph.constant(value.name, value.const, value.type, value.holds)
             else:
                 self.captured.append(value)
-                self._captures[value.name] = self.stand_in(value)
+                self._captures[value.name] = self.stand_in(value, holds=value.holds)
         return self._captures[value.name]
 
     # -- what it makes -----------------------------------------------------------------------------------------------
@@ -201,12 +228,11 @@ class Builder:
 
         Elementwise operations on tensors of one shape may have any rank: leading dimensions beyond four are merged.
         """
-        wide = next((value.shape for value in tensors if value is not None and value.rank > MAX_RANK), None)
-        schema = SCHEMAS[OperationCode[kind]]
-        limited = any(rank.high is not None for rank in schema.ranks.values())
-        if wide is not None and limited and isinstance(schema.layout, Elementwise):
+        wide = max((value.shape for value in tensors if value is not None), key=len, default=())
+        alike = all(value is None or value.shape == wide or value.known.size == 1 for value in tensors)
+        if len(wide) > MAX_RANK and alike and isinstance(SCHEMAS[OperationCode[kind]].layout, Elementwise):
             flat = (math.prod(wide[: 1 - MAX_RANK]), *wide[1 - MAX_RANK :])
-            tensors = tuple(self.reshape(v, flat) if v is not None and v.shape == wide else v for v in tensors)
+            tensors = tuple(v and self.reshape(v, flat if v.shape == wide else (1,)) for v in tensors)
             return self.reshape(self.emit(kind, *tensors, quant=quant, dtype=dtype, **attrs), wide)
         return self.emit_all(kind, *tensors, quant=quant, dtype=dtype, **attrs)[0]
 
@@ -288,9 +314,18 @@ class Builder:
             return x
         if x.const is not None and x.known.quant is None:
             return self.const(x.const.reshape(target), name=f"{x.name}.reshaped")
-        from onnx2nnapi.passes.legalize import carry  # the rules' knowledge of element types, built on this class
+        if x.known.dtype.kind in "bi" and x.known.quant is None:
+            return self._moved("RESHAPE", x, shape=target)
+        return self.emit("RESHAPE", x, shape=target)
 
-        return carry.reshape(self, x, target)
+    def _moved(self, kind: str, x: Value, *, shape: Shape) -> Value:
+        """A move whose element type NNAPI may lack: layout may remove it still, and carry_types settles what is left."""
+        stem = next((name for name in self.op.outputs if name), kind.lower())
+        result = self.graph.add_value(Value(self.graph.fresh(f"{stem}.{kind.lower()}"), x.known.with_shape(shape)))
+        result.bounds = x.bounds
+        origins = self.op.origins or (self.op.origin,)
+        self.graph.add(Op(kind, (x.name,), (result.name,), {"shape": shape}, origins))
+        return result
 
 
 def _declared(bound: Bound, dtype: Any, quant: Quantization | None, index: int) -> OperandType | None:

@@ -1,10 +1,10 @@
-"""Which NNAPI element type holds an ONNX one: int64 and the small integers live in int32, doubles (if allowed) in float32."""
+"""Which NNAPI element type holds an ONNX one: integers live in int32, doubles (if allowed) in float32."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from onnx2nnapi.errors import UnsupportedForm
+from onnx2nnapi.errors import FeatureLevelError, UnsupportedForm
 from onnx2nnapi.ir.types import LazyArray, Quantization, TensorType
 from onnx2nnapi.options import Options
 
@@ -16,6 +16,7 @@ BYTES = Quantization(1.0, 0)
 _SAME = {"float32", "float16", "int32", "bool"}
 _WIDENED = {"int64", "uint64", "int16", "uint16", "uint32", "int4", "uint4", "int2", "uint2"}
 _INT32 = np.iinfo(np.int32)
+_SINCE = {"bool": 3, "float16": 3, "int8": 4}  # the others came with level 1
 
 
 def nnapi_type(type_: TensorType, options: Options, where: str) -> TensorType:
@@ -23,9 +24,12 @@ def nnapi_type(type_: TensorType, options: Options, where: str) -> TensorType:
 
     Raises:
         UnsupportedForm: for element types that NNAPI cannot hold (strings, complex, double unless allowed …).
+        FeatureLevelError: for those that came after the target level.
     """
     name = type_.dtype.name
     shape = type_.shape or (1,)
+    if _SINCE.get(name, 1) > options.feature_level:
+        raise FeatureLevelError(f"its type {name}", required=_SINCE[name], target=options.feature_level, where=where)
     if name in _SAME:
         return TensorType(type_.dtype, shape, type_.quant)
     if name in ("uint8", "int8"):

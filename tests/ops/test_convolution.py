@@ -114,6 +114,28 @@ POOL = [
 ]
 
 
-@pytest.mark.parametrize(("row", "level"), rows(CONV + TRANSPOSED + POOL))
+V = f32(2, 4, 5, 6, 7)
+VOLUMES = [
+    case("Conv", x=V, w=Const(f32(3, 4, 3, 3, 2)), b=Const(f32(3)), pads=[1, 1, 0, 1, 1, 1]),
+    case("Conv", x=V, w=Const(f32(3, 4, 2, 3, 3)), strides=[2, 1, 2]),
+    case("Conv", x=V, w=Const(f32(4, 2, 2, 2, 2)), group=2, dilations=[2, 1, 2]),
+    case("Conv", x=V, w=Const(f32(4, 1, 3, 3, 3)), group=4, auto_pad="SAME_UPPER", strides=[2, 2, 2]),
+    case("MaxPool", x=V, kernel_shape=[2, 3, 2], strides=[2, 1, 2], pads=[1, 1, 0, 0, 1, 1]),
+    case("MaxPool", x=V, kernel_shape=[2, 2, 2], dilations=[2, 1, 2], since=3),
+    *(
+        case("AveragePool", x=V, kernel_shape=[2, 3, 2], pads=[1, 1, 0, 0, 1, 1], ceil_mode=1, count_include_pad=c)
+        for c in (0, 1)
+    ),
+    case("LpPool", x=f32(2, 3, 7, 8), kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 1]),
+    case("LpPool", x=f32(2, 3, 7, 8), kernel_shape=[3, 2], p=1),
+    case("LpPool", x=f32(2, 3, 7, 8), kernel_shape=[3, 2], p=3, since=3),
+    case("LpPool", x=f32(2, 3, 7, 8), kernel_shape=[2, 2], dilations=[2, 2], since=3),
+    case("LpPool", x=V, kernel_shape=[2, 3, 2], since=3),
+    case("GlobalLpPool", x=f32(2, 3, 4, 5), p=1),
+    case("GlobalLpPool", x=V, since=3, oracle="onnxruntime"),
+]
+
+
+@pytest.mark.parametrize(("row", "level"), rows(CONV + TRANSPOSED + POOL + VOLUMES))
 def test_rule(row: Case, level: int) -> None:
     check(dataclasses.replace(row, since=max(row.since, 2)), level)  # the NCHW interface needs TRANSPOSE, of level 2

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from onnx2nnapi.ir.graph import Value
+from onnx2nnapi.ir.graph import Op, Value
 from onnx2nnapi.ir.types import Shape
 from onnx2nnapi.nnapi.codes import OperationCode
 from onnx2nnapi.nnapi.schema import SCHEMAS
@@ -20,7 +20,7 @@ from onnx2nnapi.passes.builder import Builder
 from onnx2nnapi.passes.element_types import BYTES
 from onnx2nnapi.passes.legalize.shapes import EXACT_IN_FLOAT32, MAX_RANK, binary
 
-__all__ = ["carried", "from_bool", "reshape", "takes", "to_bool"]
+__all__ = ["carried", "carry_move", "from_bool", "takes", "to_bool"]
 
 _HALF = 65536
 _LARGE = 1024  # elements
@@ -65,17 +65,16 @@ def from_bool(b: Builder, x: Value, dtype: np.dtype[Any]) -> Value:
     return b.emit("SELECT", x, *(b.const(np.full(x.shape, value, dtype), quant=quant) for value in (1, 0)), quant=quant)
 
 
-def reshape(b: Builder, x: Value, shape: Shape) -> Value:
-    """RESHAPE in any type; int32 below level 6 by EXPAND_DIMS where that is enough."""
-    if x.known.dtype == np.int32 and not takes(b, "RESHAPE", x) and b.at_least(3):
+def carry_move(b: Builder, x: Value, op: Op) -> Value:
+    """A RESHAPE or TRANSPOSE of a type that it lacks; int32 gets new axes of size 1 by EXPAND_DIMS."""
+    shape = op.attrs.get("shape")
+    if shape is not None and x.known.dtype == np.int32 and b.at_least(3):
         added = _added_axes(x.shape, shape)
         if added is not None:
             for axis in added:
                 x = b.emit("EXPAND_DIMS", x, axis=axis)
             return x
-    if x.rank > MAX_RANK and x.known.dtype == np.int32 and x.name in b.graph.inputs:
-        return b.emit("RESHAPE", x, shape=shape)  # settle_interface lets the input be merged, and this is gone
-    return carried(b, "RESHAPE", x, lambda value: b.emit("RESHAPE", value, shape=shape))
+    return carried(b, op.kind, x, lambda value: b.emit(op.kind, value, **op.attrs))
 
 
 def _added_axes(shape: Shape, target: Shape) -> list[int] | None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
 
 from onnx2nnapi.errors import InternalError, UnsupportedError, UnsupportedOp
 from onnx2nnapi.ir.graph import Graph, Op, Provenance, Value
@@ -12,7 +16,9 @@ from onnx2nnapi.passes.builder import Builder
 from onnx2nnapi.passes.element_types import nnapi_type
 from onnx2nnapi.passes.legalize import rule_for
 
-__all__ = ["legalize", "legalize_all"]
+__all__ = ["legalize", "legalize_all", "legalize_body"]
+
+T = TypeVar("T")
 
 
 def legalize(graph: Graph, options: Options) -> bool:
@@ -30,40 +36,70 @@ def legalize(graph: Graph, options: Options) -> bool:
 
 def legalize_all(graph: Graph, options: Options) -> tuple[Graph, list[UnsupportedError]]:
     """The NNAPI graph of an ONNX graph, and the refusals; nodes after a refused one are judged all the same."""
-    return _Walk(graph, options).run()
+    built = Graph("nnapi", graph.name)
+    built.interface = graph.interface
+    built.assumptions = graph.assumptions
+    return _Walk(Builder(built, options, graph)).run()
+
+
+def legalize_body(b: Builder, body: Graph, inputs: Sequence[Value]) -> list[Value]:
+    """Add what the body of a node of control flow computes to the graph of ``b``.
+
+    Args:
+        b: a builder of the node's graph, or of a sub-model of it.
+        body: in the ONNX dialect.
+        inputs: the values of the new graph that the body's inputs are.
+
+    Returns:
+        The values that the body's outputs are.
+
+    Raises:
+        UnsupportedError: with every refusal of the body in its ``problems``.
+    """
+    walk = _Walk(b.of_body(body))
+    walk.builder.env.update(zip(body.inputs, inputs, strict=True))
+    walk.nodes()
+    results = [walk.output(name) for name in body.outputs]
+    if walk.problems:
+        raise UnsupportedError.collected(walk.problems)
+    return results
 
 
 class _Walk:
-    def __init__(self, source: Graph, options: Options) -> None:
-        self.source = source
-        self.built = Graph("nnapi", source.name)
-        self.built.interface = source.interface
-        self.built.assumptions = source.assumptions
-        self.builder = Builder(self.built, options, source)
+    def __init__(self, builder: Builder) -> None:
+        self.source = builder.source
+        self.built = builder.graph
+        self.builder = builder
         self.problems: list[UnsupportedError] = []
 
     def run(self) -> tuple[Graph, list[UnsupportedError]]:
+        """Build the whole graph, its interface as that of the source."""
         source, built, env = self.source, self.built, self.builder.env
         for name in source.inputs:
-            type_ = self._judge(
-                None, lambda name=name: nnapi_type(source[name].known, self.builder.options, f"input {name!r}")
-            )
-            env[name] = built.add_value(Value(name, type_ or source[name].type, None, Provenance(name)))
+            type_ = self._judge(partial(nnapi_type, source[name].known, self.builder.options, f"input {name!r}"))
+            env[name] = built.add_value(Value(name, type_ or self._stand_in(name), None, Provenance(name)))
             built.inputs.append(name)
-        for op in source.ops:
-            self.builder.op = op
-            results = self._judge(op, lambda op=op: self._apply(op))
-            self._settle(op, results)
-        for name in source.outputs:
-            self._judge(None, lambda name=name: self.builder.value(name))
-            built.outputs.append(env[name].name if name in env else self._opaque(name).name)
+        self.nodes()
+        built.outputs = [self.output(name).name for name in source.outputs]
         return built, self.problems
 
-    def _judge(self, op: Op | None, attempt):  # type: ignore[no-untyped-def]
+    def nodes(self) -> None:
+        """Apply the rules to every node."""
+        for op in self.source.ops:
+            self.builder.op = op
+            results = self._judge(partial(self._apply, op))
+            self._settle(op, results)
+
+    def output(self, name: str) -> Value:
+        """What stands for an output of the source."""
+        return self._judge(partial(self.builder.value, name)) or self._opaque(name)
+
+    def _judge(self, attempt: Callable[[], T]) -> T | None:
+        """The attempt's result; None where it is refused, which is noted."""
         try:
             return attempt()
         except UnsupportedError as error:
-            self.problems.append(error)
+            self.problems.extend(error.problems or [error])
             return None
 
     def _apply(self, op: Op) -> Sequence[Value | None]:
@@ -102,13 +138,21 @@ class _Walk:
                 )
             if value is not None and value.holds is None:
                 value.holds = Provenance(name)
+                if value.known.dtype == np.int32 and value.bounds is None:  # for passes after this graph is gone
+                    interval = self.builder.interval(value)
+                    value.bounds = (interval.low, interval.high)
             self.builder.env[name] = value if value is not None else self._opaque(name)
 
     def _opaque(self, name: str) -> Value:
         """A stand-in for what could not be made, so that the nodes after it are judged too."""
+        return self.built.add_value(Value(self.built.fresh(name), self._stand_in(name)))
+
+    def _stand_in(self, name: str) -> TensorType | None:
+        """The type of a stand-in: float32 for element types that NNAPI lacks, which have been refused already."""
         source = self.source[name].type
+        if source is None:
+            return None
         try:
-            type_: TensorType | None = None if source is None else nnapi_type(source, self.builder.options, name)
+            return nnapi_type(source, self.builder.options, name)
         except UnsupportedError:
-            type_ = source
-        return self.built.add_value(Value(self.built.fresh(name), type_))
+            return TensorType(np.dtype(np.float32), source.shape or (1,))

@@ -193,18 +193,18 @@ def split_axis(b: Builder, x: Value, axis: int, sizes: Sequence[int]) -> list[Va
 @legalizes("Slice")
 def slice_(b: Builder, op: Op) -> Value:
     """SLICE for steps of one, else STRIDED_SLICE; bounds must be constant."""
-    x = b.inputs(op)[0]
+    x = b.value(op.inputs[0] or "")
     shape = b.in_type(op).shape
-    starts, ends = (b.constant(b.optional_input(op, i), what).reshape(-1) for i, what in ((1, "starts"), (2, "ends")))
-    axes_given, steps_given = b.optional_input(op, 3), b.optional_input(op, 4)
-    axes = (
-        range(len(starts))
-        if axes_given is None
-        else [axis_of(int(a), len(shape)) for a in b.constant(axes_given, "axes").reshape(-1)]
+    starts, ends, axes, steps = (
+        b.setting(op, i, what) for i, what in enumerate(("starts", "ends", "axes", "steps"), 1)
     )
-    steps = np.ones(len(starts), np.int64) if steps_given is None else b.constant(steps_given, "steps").reshape(-1)
+    if starts is None or ends is None:
+        b.unsupported("it has no starts or no ends")
+    axes = np.arange(len(starts)) if axes is None else axes
+    steps = np.ones(len(starts), np.int64) if steps is None else steps
     begin, size, stride = [0] * len(shape), list(shape), [1] * len(shape)
-    for axis, start, end, step in zip(axes, starts.tolist(), ends.tolist(), steps.tolist(), strict=True):
+    for axis, start, end, step in zip(axes.tolist(), starts.tolist(), ends.tolist(), steps.tolist(), strict=True):
+        axis = axis_of(axis, len(shape))
         span = range(*slice(start, end, step).indices(shape[axis]))
         begin[axis], size[axis], stride[axis] = span.start, len(span), step
     return sliced(b, x, begin, size, stride)

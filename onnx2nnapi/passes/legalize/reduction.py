@@ -9,11 +9,12 @@ import numpy as np
 
 from onnx2nnapi.ir.graph import Op, Value
 from onnx2nnapi.passes.builder import Builder
-from onnx2nnapi.passes.intervals import Interval
 from onnx2nnapi.passes.legalize import legalizes
+from onnx2nnapi.passes.legalize.along import along
 from onnx2nnapi.passes.legalize.carry import takes
-from onnx2nnapi.passes.legalize.elementwise import absolute, scale
-from onnx2nnapi.passes.legalize.shapes import EXACT_IN_FLOAT32, MAX_RANK, axes_of, axis_of, binary, unary
+from onnx2nnapi.passes.legalize.elementwise import absolute, one, scale, truncated_quotient
+from onnx2nnapi.passes.legalize.movement import split_axis
+from onnx2nnapi.passes.legalize.shapes import EXACT_IN_FLOAT32, MAX_RANK, axes_of, axis_of, binary, fold, unary
 
 __all__ = ["reduce_axes", "reduced_axes", "reversed_along"]
 
@@ -110,18 +111,37 @@ def _joined(groups: list[tuple[bool, int]]) -> list[tuple[bool, int]]:
     return result
 
 
+_PAIRWISE = {"REDUCE_MAX": "MAXIMUM", "REDUCE_MIN": "MINIMUM", "REDUCE_PROD": "MUL", "REDUCE_SUM": "ADD"}
+
+
 def _integers(b: Builder, kind: str, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
+    """int32, which the reductions lack: in float32 where bounds prove that exact, else pairwise, halving the axis."""
+    if kind == "MEAN":
+        total = _integers(b, "REDUCE_SUM", x, axes, keep)
+        return truncated_quotient(b, total, one(b, total, math.prod(x.shape[i] for i in axes)))
     interval = b.interval(x)
     count = math.prod(x.shape[i] for i in axes)
     bound = max(abs(interval.low), abs(interval.high)) * (count if kind == "REDUCE_SUM" else 1)
     if kind == "REDUCE_PROD":
         bound = max(abs(interval.low), abs(interval.high), 1) ** count if count < 64 else math.inf
-    if kind == "MEAN" or bound > EXACT_IN_FLOAT32:
-        b.unsupported(
-            f"{kind} of int32 is exact in float32 only for results within 2^24, and these are not known to be",
-            "cast to float before",
+    if bound <= EXACT_IN_FLOAT32:
+        return b.emit(
+            "CAST", reduce_axes(b, kind, b.emit("CAST", x, dtype=np.float32), axes, keep=keep), dtype=np.int32
         )
-    return b.emit("CAST", reduce_axes(b, kind, b.emit("CAST", x, dtype=np.float32), axes, keep=keep), dtype=np.int32)
+    shape = tuple(1 if i in axes else size for i, size in enumerate(x.shape))
+    for axis in axes:
+        x = along(b, x, axis, lambda value, inner: _pairwise(b, _PAIRWISE[kind], value, inner))
+    return b.reshape(x, shape if keep else tuple(size for i, size in enumerate(shape) if i not in axes) or (1,))
+
+
+def _pairwise(b: Builder, kind: str, x: Value, axis: int) -> Value:
+    """All elements along an axis combined: the first half with the second, again and again; the odd ones last."""
+    odd: list[Value] = []
+    while (size := x.shape[axis]) > 1:
+        halves = split_axis(b, x, axis, [size // 2, size // 2, 1] if size % 2 else [size // 2, size // 2])
+        odd += halves[2:]
+        x = binary(b, kind, halves[0], halves[1])
+    return fold(b, kind, [x, *odd])
 
 
 @legalizes("ArgMax", "ArgMin")
@@ -136,7 +156,7 @@ def arg_extremum(b: Builder, op: Op) -> Value:
     data = reversed_along(b, x, axis) if op.attrs["select_last_index"] and size > 1 else x
     index = b.emit(op.kind.upper(), data, axis=axis)
     if data is not x:
-        b.bounds[index.name] = Interval(0, size - 1)
+        index = b.bounded(index, 0, size - 1)
         index = binary(b, "SUB", b.const(np.array([size - 1], np.int32)), index)
     return b.reshape(index, b.out_shape(op))
 

@@ -98,8 +98,9 @@ def _coordinates(b: Builder, mode: str, size: int, out: int, scale: float, windo
     if mode == "half_pixel_symmetric":
         shift = size / 2 * (1 - out / (scale * size))
         return shift + (places + 0.5) / scale - 0.5
-    if mode == "align_corners":
-        return places * (size - 1) / (out - 1) if out > 1 else np.zeros(out)
+    if mode == "align_corners":  # by the scaled size, which may be no whole number
+        last = scale * size - 1
+        return places * (size - 1) / last if out > 1 and last else np.zeros(out)
     if mode == "tf_crop_and_resize":
         start, end = window
         step = (end - start) * (size - 1) / (out - 1) if out > 1 else 0.0
