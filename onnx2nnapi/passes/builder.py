@@ -174,7 +174,7 @@ class Builder:
     def of_body(self, body: Graph) -> Builder:
         """A builder that adds an ONNX body of the node at hand to the same graph."""
         inner = Builder(self.graph, self.options, body, self)
-        inner.op, inner.bounds = self.op, self.bounds
+        inner.op = self.op
         return inner
 
     def inside(self) -> Builder:
@@ -183,9 +183,9 @@ class Builder:
         inner.op = self.op
         return inner
 
-    def stand_in(self, value: Value, *, holds: Provenance | None = None) -> Value:
+    def stand_in(self, value: Value) -> Value:
         """A new value here of the type of one of the enclosing graph, to be an input of the sub-model."""
-        return self.graph.add_value(Value(self.graph.fresh(value.name), value.type, None, holds))
+        return self.graph.add_value(Value(self.graph.fresh(value.name), value.type))
 
     def capture(self, value: Value) -> Value:
         """What is here for a value of the enclosing graph: a copy of the constant, or an input-to-be."""
@@ -196,7 +196,8 @@ class Builder:
                 self._captures[value.name] = self.graph.constant(value.name, value.const, value.type, value.holds)
             else:
                 self.captured.append(value)
-                self._captures[value.name] = self.stand_in(value, holds=value.holds)
+                inner = self._captures[value.name] = self.stand_in(value)
+                inner.holds, inner.bounds = value.holds, value.bounds
         return self._captures[value.name]
 
     # -- what it makes -----------------------------------------------------------------------------------------------
@@ -318,7 +319,7 @@ class Builder:
             return self._moved("RESHAPE", x, shape=target)
         return self.emit("RESHAPE", x, shape=target)
 
-    def _moved(self, kind: str, x: Value, *, shape: Shape) -> Value:
+        """A move whose element type NNAPI may lack: layout may remove it, and carry_types settles what is left."""
         """A move whose element type NNAPI may lack: layout may remove it still, and carry_types settles what is left."""
         stem = next((name for name in self.op.outputs if name), kind.lower())
         result = self.graph.add_value(Value(self.graph.fresh(f"{stem}.{kind.lower()}"), x.known.with_shape(shape)))
