@@ -14,7 +14,17 @@ from onnx2nnapi.ir.types import LazyArray
 from onnx2nnapi.passes.builder import Builder
 from onnx2nnapi.passes.legalize import legalizes
 
-__all__ = ["Window", "from_nhwc", "pad_nhwc", "padding_attrs", "to_nhwc", "window_of"]
+__all__ = [
+    "Window",
+    "convolved",
+    "from_nhwc",
+    "over_dimensions",
+    "pad_nhwc",
+    "padding_attrs",
+    "part_of",
+    "to_nhwc",
+    "window_of",
+]
 
 
 @dataclass(frozen=True)
@@ -76,6 +86,18 @@ def window_of(b: Builder, op: Op, kernel: Sequence[int], in_shape: Sequence[int]
     return Window(taps, strides, dilations, (begin[0], begin[1], end[0], end[1]), sizes, outputs)
 
 
+def over_dimensions(op: Op, taken: slice, count: int) -> Op:
+    """A Conv or pool over some of its ``count`` spatial dimensions."""
+    attrs = dict(op.attrs)
+    for name in ("strides", "dilations", "kernel_shape"):
+        if attrs.get(name):
+            attrs[name] = tuple(attrs[name])[taken]
+    if attrs.get("pads"):
+        pads = tuple(attrs["pads"])
+        attrs["pads"] = (*pads[:count][taken], *pads[count:][taken])
+    return Op(op.kind, op.inputs, op.outputs, attrs, op.origins)
+
+
 def to_nhwc(b: Builder, x: Value) -> Value:
     """Channels last, rank 4: 1-dimensional data gets a height of 1."""
     if x.rank == 3:
@@ -135,34 +157,41 @@ def slice_nhwc(b: Builder, x: Value, begin: Sequence[int], size: Sequence[int]) 
 
 @legalizes("Conv")
 def conv(b: Builder, op: Op) -> Value:
-    """CONV_2D, DEPTHWISE_CONV_2D (one input channel a group) or GROUPED_CONV_2D.
+    """CONV_2D, DEPTHWISE_CONV_2D (one input channel a group) or GROUPED_CONV_2D; volumes by a sum of them over depth.
 
     Below level 3 dilation is a kernel with zeros between its taps, and groups one with zeros off its diagonal blocks.
     """
     x, weight = b.inputs(op)[:2]
+    bias = _bias(b, op, weight.shape[0], x.known.dtype)
+    if x.rank == 5:
+        from onnx2nnapi.passes.legalize import volume  # built on this module
+
+        return volume.convolution(b, op, x, weight, bias)
     spatial(b, x.rank, "Conv")
     window = window_of(b, op, weight.shape[2:], x.shape, b.out_shape(op))
-    group, outputs = op.attrs["group"], weight.shape[0]
-    data, window = _explicit(b, to_nhwc(b, x), window)
     if weight.rank == 3:
         weight = b.reshape(weight, (*weight.shape[:2], 1, weight.shape[2]))
-    bias = _bias(b, op, outputs, x.known.dtype)
+    return from_nhwc(b, convolved(b, to_nhwc(b, x), weight, bias, window, op.attrs["group"]), x.rank)
+
+
+def convolved(b: Builder, x: Value, weight: Value, bias: Value, window: Window, group: int) -> Value:
+    """A convolution of ``x`` [n, h, w, c] with ``weight`` (O, I/g, h, w)."""
+    outputs = weight.shape[0]
+    data, window = _explicit(b, x, window)
     attrs: dict[str, Any] = padding_attrs(window.pads) | {
         "stride_width": window.strides[1],
         "stride_height": window.strides[0],
     }
     if group == 1:
-        result = _plain(b, data, weight, bias, window, attrs)
-    elif weight.shape[1] == 1 and data.shape[3] == group:
+        return _plain(b, data, weight, bias, window, attrs)
+    if weight.shape[1] == 1 and data.shape[3] == group:
         weight, window = _undilated(b, weight, window)
         attrs |= _dilation(window) | {"depth_multiplier": outputs // group}
-        result = b.emit("DEPTHWISE_CONV_2D", data, b.transpose(weight, (1, 2, 3, 0)), bias, **attrs)
-    elif b.at_least(3):
+        return b.emit("DEPTHWISE_CONV_2D", data, b.transpose(weight, (1, 2, 3, 0)), bias, **attrs)
+    if b.at_least(3):
         weight = _spread(b, weight, window.dilations)
-        result = b.emit("GROUPED_CONV_2D", data, b.transpose(weight, (0, 2, 3, 1)), bias, **attrs, groups=group)
-    else:
-        result = _plain(b, data, _block_diagonal(b, weight, group), bias, window, attrs)
-    return from_nhwc(b, result, x.rank)
+        return b.emit("GROUPED_CONV_2D", data, b.transpose(weight, (0, 2, 3, 1)), bias, **attrs, groups=group)
+    return _plain(b, data, _block_diagonal(b, weight, group), bias, window, attrs)
 
 
 def _plain(b: Builder, x: Value, weight: Value, bias: Value, window: Window, attrs: dict[str, Any]) -> Value:
@@ -264,14 +293,15 @@ def conv_transpose(b: Builder, op: Op) -> Value:
     results = []
     for g in range(group):
         part = slice_nhwc(b, data, (0, 0, 0, g * channels), (*data.shape[:3], channels)) if group > 1 else data
-        kernel_part = _part(b, weight, g * channels, channels, 0) if group > 1 else weight
-        bias_part = _part(b, bias, g * outputs, outputs, 0) if group > 1 else bias
+        kernel_part = part_of(b, weight, g * channels, channels, 0) if group > 1 else weight
+        bias_part = part_of(b, bias, g * outputs, outputs, 0) if group > 1 else bias
         results.append(_transposed(b, part, kernel_part, bias_part, window))
     result = results[0] if group == 1 else b.emit("CONCATENATION", *results, axis=3)
     return from_nhwc(b, result, x.rank)
 
 
-def _part(b: Builder, value: Value, start: int, count: int, axis: int) -> Value:
+def part_of(b: Builder, value: Value, start: int, count: int, axis: int) -> Value:
+    """``count`` entries of a constant along an axis."""
     const = _need_constant(b, value, "a part of a kernel")
     shape = tuple(count if i == axis else size for i, size in enumerate(const.shape))
     index = (slice(None),) * axis + (slice(start, start + count),)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from onnx2nnapi.ir.graph import Op, Value
-from onnx2nnapi.ir.types import Array
+from onnx2nnapi.ir.types import Array, Shape
 from onnx2nnapi.passes.builder import Builder
 from onnx2nnapi.passes.legalize import legalizes
 from onnx2nnapi.passes.legalize.convolution import (
@@ -21,8 +22,21 @@ from onnx2nnapi.passes.legalize.convolution import (
     to_nhwc,
     window_of,
 )
+from onnx2nnapi.passes.legalize.elementwise import absolute, one
 from onnx2nnapi.passes.legalize.reduction import reduce_axes
-from onnx2nnapi.passes.legalize.shapes import binary
+from onnx2nnapi.passes.legalize.shapes import binary, unary
+
+Pool = Callable[[Builder, Op, Value, Shape], Value]
+
+
+def _in_any_rank(b: Builder, op: Op, x: Value, pool: Pool) -> Value:
+    """``pool`` over one or two dimensions; over three its planes are pooled first, then the depth."""
+    if x.rank == 5:
+        from onnx2nnapi.passes.legalize import volume  # built on this module's neighbours
+
+        return volume.pooled(b, op, x, pool)
+    spatial(b, x.rank, op.kind)
+    return pool(b, op, x, b.out_shape(op))
 
 
 @legalizes("MaxPool")
@@ -30,29 +44,86 @@ def max_pool(b: Builder, op: Op) -> Value | tuple[Value | None, ...]:
     """MAX_POOL_2D; a dilated window is the MAXIMUM over its shifted, strided slices."""
     (x,) = b.inputs(op)
     if len(op.outputs) > 1 and op.outputs[1] is not None and b.source.uses(op.outputs[1]):
-        b.unsupported("its output Indices is used, and NNAPI's pools give none")
-    spatial(b, x.rank, op.kind)
-    window = _covered(window_of(b, op, op.attrs["kernel_shape"], x.shape, b.out_shape(op)))
+        b.unsupported("its output Indices is used, and NNAPI's pools give none", "export the model without it")
+    return _in_any_rank(b, op, x, _max), None
+
+
+def _max(b: Builder, op: Op, x: Value, out: Shape) -> Value:
+    window = _covered(window_of(b, op, op.attrs["kernel_shape"], x.shape, out))
     data = to_nhwc(b, x)
     result = _pool(b, "MAX_POOL_2D", data, window) if window.dilations == (1, 1) else _dilated_max(b, data, window)
-    return from_nhwc(b, result, x.rank), None
+    return from_nhwc(b, result, x.rank)
 
 
 @legalizes("AveragePool")
 def average_pool(b: Builder, op: Op) -> Value:
     """AVERAGE_POOL_2D, which divides by the cells inside the image; a constant factor where ONNX divides by others."""
-    (x,) = b.inputs(op)
-    spatial(b, x.rank, op.kind)
-    given = window_of(b, op, op.attrs["kernel_shape"], x.shape, b.out_shape(op))
-    if given.dilations != (1, 1):
-        return _dilated_average(b, op, x, given)
+    return _in_any_rank(b, op, b.inputs(op)[0], _average)
+
+
+def _average(b: Builder, op: Op, x: Value, out: Shape) -> Value:
+    window = window_of(b, op, op.attrs["kernel_shape"], x.shape, out)
+    return _averaged(b, x, window, _counts(window, inside=not op.attrs["count_include_pad"]))
+
+
+def _averaged(b: Builder, x: Value, given: Window, divisor: Array) -> Value:
+    """The sums of windows over ``divisor`` [height, width]."""
     window = _covered(given)
-    result = _pool(b, "AVERAGE_POOL_2D", to_nhwc(b, x), window)
-    factor = _counts(window, inside=True) / _counts(given, inside=not op.attrs["count_include_pad"])
-    if not np.all(factor == 1):
-        dense = factor.reshape(1, *factor.shape, 1).astype(x.known.dtype)
-        result = binary(b, "MUL", result, b.const(dense[:, :1, :1] if np.all(dense == dense.flat[0]) else dense))
-    return from_nhwc(b, result, x.rank)
+    if window.dilations == (1, 1):
+        result = _pool(b, "AVERAGE_POOL_2D", to_nhwc(b, x), window)
+        factor = _counts(window, inside=True) / divisor
+    else:
+        result, *rest = _taps(b, pad_nhwc(b, to_nhwc(b, x), window.pads), window)
+        for tap in rest:
+            result = b.emit("ADD", result, tap)
+        factor = 1 / divisor
+    return from_nhwc(b, _times(b, result, factor), x.rank)
+
+
+def _times(b: Builder, x: Value, factor: Array) -> Value:
+    """``x`` [n, h, w, c] times a constant [h, w], or one number where that is all it is."""
+    if np.all(factor == 1):
+        return x
+    dense = factor.reshape(1, *factor.shape, 1).astype(x.known.dtype)
+    return binary(b, "MUL", x, b.const(dense[:, :1, :1] if np.all(dense == dense.flat[0]) else dense))
+
+
+@legalizes("LpPool")
+def lp_pool(b: Builder, op: Op) -> Value:
+    """L2_POOL_2D times the root of the number of cells; else the root of the sum of powers, by AVERAGE_POOL_2D."""
+    (x,) = b.inputs(op)
+    p = op.attrs["p"]
+    dilated = any(step != 1 for step in op.attrs.get("dilations") or ())
+    if p == 2 and x.rank in (3, 4) and not dilated:
+        window = _covered(window_of(b, op, op.attrs["kernel_shape"], x.shape, b.out_shape(op)))
+        roots = np.sqrt(_counts(window, inside=True))
+        return from_nhwc(b, _times(b, _pool(b, "L2_POOL_2D", to_nhwc(b, x), window), roots), x.rank)
+    return _root(b, _in_any_rank(b, op, _power(b, x, p), _sum), p)
+
+
+def _sum(b: Builder, op: Op, x: Value, out: Shape) -> Value:
+    window = window_of(b, op, op.attrs["kernel_shape"], x.shape, out)
+    return _averaged(b, x, window, np.ones(window.outputs))
+
+
+def _power(b: Builder, x: Value, p: int) -> Value:
+    """The p-th powers of the magnitudes."""
+    if p == 2:
+        return binary(b, "MUL", x, x)
+    x = absolute(b, x)
+    return x if p == 1 else binary(b, "POW", x, one(b, x, p))
+
+
+def _root(b: Builder, x: Value, p: int) -> Value:
+    return x if p == 1 else unary(b, "SQRT", x) if p == 2 else binary(b, "POW", x, one(b, x, 1 / p))
+
+
+@legalizes("GlobalLpPool")
+def global_lp_pool(b: Builder, op: Op) -> Value:
+    """The root of REDUCE_SUM of powers over the spatial dimensions."""
+    (x,) = b.inputs(op)
+    p = op.attrs["p"]
+    return _root(b, reduce_axes(b, "REDUCE_SUM", _power(b, x, p), range(2, x.rank), keep=True), p)
 
 
 @legalizes("GlobalAveragePool", "GlobalMaxPool")
@@ -136,13 +207,3 @@ def _dilated_max(b: Builder, x: Value, window: Window) -> Value:
     for tap in rest:
         result = b.emit("MAXIMUM", result, tap)
     return result
-
-
-def _dilated_average(b: Builder, op: Op, x: Value, given: Window) -> Value:
-    window = _covered(given)
-    result, *rest = _taps(b, pad_nhwc(b, to_nhwc(b, x), window.pads), window)
-    for tap in rest:
-        result = b.emit("ADD", result, tap)
-    factor = 1 / _counts(given, inside=not op.attrs["count_include_pad"])
-    result = b.emit("MUL", result, b.const(factor.reshape(1, *factor.shape, 1).astype(x.known.dtype)))
-    return from_nhwc(b, result, x.rank)
