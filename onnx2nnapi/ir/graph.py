@@ -6,7 +6,8 @@ and operations with several outputs need no multigraph.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import heapq
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -143,6 +144,7 @@ class Graph:
         self._dag: nx.DiGraph[Any] = nx.DiGraph()
         self._rank: dict[Op, int] = {}
         self._next_rank = 0
+        self._order: list[Op] | None = None  # what ``ops`` found, until an operation or an edge changes
         self._fresh: dict[str, int] = {}
 
     # -- values ------------------------------------------------------------------------------------------------------
@@ -170,7 +172,7 @@ class Graph:
 
     def drop_value(self, name: str) -> None:
         """Remove a value that nothing touches."""
-        if self._dag.degree(name):
+        if self._dag.adj[name] or self._dag.pred[name]:
             raise InternalError(f"value {name!r} is still in use")
         self._dag.remove_node(name)
         del self.values[name]
@@ -195,6 +197,7 @@ class Graph:
         """Remove an operation; its values stay."""
         self._dag.remove_node(op)
         del self._rank[op]
+        self._order = None
 
     def replace(self, op: Op, new: Sequence[Op]) -> None:
         """Put ``new`` (which write the same outputs) in the place of ``op``."""
@@ -208,7 +211,8 @@ class Graph:
         self, op: Op, *, inputs: Sequence[str | None] | None = None, outputs: Sequence[str | None] | None = None
     ) -> None:
         """Change what an operation reads or writes."""
-        self._dag.remove_edges_from([*self._dag.in_edges(op), *self._dag.out_edges(op)])
+        before, after = self._dag.predecessors(op), self._dag.successors(op)
+        self._dag.remove_edges_from([*((name, op) for name in before), *((op, name) for name in after)])
         if inputs is not None:
             op.inputs = tuple(inputs)
         if outputs is not None:
@@ -230,8 +234,9 @@ class Graph:
         self.rewire(op, inputs=[new if name == old else name for name in op.inputs])
 
     def _connect(self, op: Op) -> None:
-        self._dag.add_edges_from((name, op) for name in (*op.inputs, *op.captured) if name is not None)
-        self._dag.add_edges_from((op, name) for name in op.outputs if name is not None)
+        edges = [(name, op) for name in (*op.inputs, *op.captured) if name is not None]
+        self._dag.add_edges_from([*edges, *((op, name) for name in op.outputs if name is not None)])
+        self._order = None
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
@@ -252,11 +257,12 @@ class Graph:
         """The operations that read a value, in the graph's insertion order."""
         if name not in self._dag:  # a subgraph's output that is a value of the enclosing graph
             return []
-        return sorted(self._dag.successors(name), key=self._rank.__getitem__)
+        found = list(self._dag.successors(name))
+        return sorted(found, key=self._rank.__getitem__) if len(found) > 1 else found
 
     def uses(self, name: str) -> int:
         """How many operations read a value, and once more for each graph output that it is."""
-        return int(self._dag.out_degree(name)) + self.outputs.count(name)
+        return len(self._dag.adj[name]) + self.outputs.count(name)
 
     def is_constant(self, name: str | None) -> bool:
         value = self.values.get(name) if name is not None else None
@@ -265,15 +271,36 @@ class Graph:
     @property
     def ops(self) -> list[Op]:
         """The operations in order: a topological sort with ties broken by insertion, the same for the same input."""
-        rank: Mapping[Any, int] = self._rank
-        try:
-            order = list(nx.lexicographical_topological_sort(self._dag, key=lambda node: rank.get(node, -1)))
-        except nx.NetworkXUnfeasible:
+        if self._order is None:
+            self._order = self._sorted()
+        return list(self._order)
+
+    def _sorted(self) -> list[Op]:
+        """Kahn's algorithm over the operations alone; of those that may come next the one of the lowest rank does."""
+        waits_for = dict.fromkeys(self._rank, 0)
+        for op in self._rank:
+            for reader in self._following(op):
+                waits_for[reader] += 1
+        place = {op: (rank, at, op) for at, (op, rank) in enumerate(self._rank.items())}
+        ready = [place[op] for op, count in waits_for.items() if not count]
+        heapq.heapify(ready)
+        order = []
+        while ready:
+            op = heapq.heappop(ready)[2]
+            order.append(op)
+            for reader in self._following(op):
+                waits_for[reader] -= 1
+                if not waits_for[reader]:
+                    heapq.heappush(ready, place[reader])
+        if len(order) < len(self._rank):
             stuck = next(node for edge in nx.find_cycle(self._dag) for node in edge if isinstance(node, Op))
-            raise InvalidModelError(
-                "it is part of a cycle", where=stuck.origin, hint="an ONNX graph must be acyclic"
-            ) from None
-        return [node for node in order if isinstance(node, Op)]
+            raise InvalidModelError("it is part of a cycle", where=stuck.origin, hint="an ONNX graph must be acyclic")
+        return order
+
+    def _following(self, op: Op) -> Iterator[Op]:
+        """The readers of what an operation writes, once for each value that they read."""
+        for name in self._dag.successors(op):
+            yield from self._dag.successors(name)
 
     def __len__(self) -> int:
         return len(self._rank)
