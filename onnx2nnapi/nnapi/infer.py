@@ -14,7 +14,7 @@ from onnx2nnapi.nnapi.rules import Argument, Bound, RuleError, arrange, bind
 from onnx2nnapi.nnapi.schema import SCHEMAS, Role, Schema, Slot, TypeRow
 from onnx2nnapi.nnapi.types import OperandType
 
-__all__ = ["bind_op", "bind_values", "slot_names"]
+__all__ = ["bind_op", "bind_values", "is_read_by_rules", "slot_names"]
 
 
 def bind_values(
@@ -62,6 +62,11 @@ def bind_op(graph: Graph, op: Op) -> Bound:
     tensors = [None if name is None else graph[name] for name in op.inputs]
     outputs = [None if name is None else OperandType.of(graph[name].known) for name in op.outputs]
     return bind_values(SCHEMAS[OperationCode[op.kind]], tensors, op.attrs, outputs=outputs)
+
+
+def is_read_by_rules(value: Value) -> bool:
+    """Whether a row may ask for the elements: of constant sizes, positions and conditions; all others are only data."""
+    return value.const is not None and value.known.quant is None and value.known.dtype.kind in "ib"
 
 
 def _operand_type(value: Value) -> OperandType:

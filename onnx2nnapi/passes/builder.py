@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -12,7 +12,7 @@ from onnx2nnapi.errors import FeatureLevelError, InternalError, UnsupportedForm
 from onnx2nnapi.ir.graph import Graph, Op, Provenance, Value
 from onnx2nnapi.ir.types import Array, LazyArray, Quantization, Scalar, Shape, TensorType
 from onnx2nnapi.nnapi.codes import OperationCode
-from onnx2nnapi.nnapi.infer import bind_values
+from onnx2nnapi.nnapi.infer import bind_values, is_read_by_rules
 from onnx2nnapi.nnapi.rules import Bound, RuleError, UnknownValue, level_of, output_types
 from onnx2nnapi.nnapi.schema import SCHEMAS, Elementwise
 from onnx2nnapi.nnapi.types import OperandType
@@ -56,6 +56,7 @@ class Builder:
         self.captured: list[Value] = []
         self._captures: dict[str, Value] = {}
         self._intervals = Intervals(self.source)
+        self._answers: dict[Hashable, tuple[int, list[TensorType]]] = {} if outer is None else outer._answers
 
     # -- what the node reads -----------------------------------------------------------------------------------------
 
@@ -230,8 +231,7 @@ class Builder:
         Elementwise operations on tensors of one shape may have any rank: leading dimensions beyond four are merged.
         """
         wide = max((value.shape for value in tensors if value is not None), key=len, default=())
-        alike = all(value is None or value.shape == wide or value.known.size == 1 for value in tensors)
-        if len(wide) > MAX_RANK and alike and isinstance(SCHEMAS[OperationCode[kind]].layout, Elementwise):
+        if len(wide) > MAX_RANK and _merges(kind, tensors, wide):
             flat = (math.prod(wide[: 1 - MAX_RANK]), *wide[1 - MAX_RANK :])
             tensors = tuple(v and self.reshape(v, flat if v.shape == wide else (1,)) for v in tensors)
             return self.reshape(self.emit(kind, *tensors, quant=quant, dtype=dtype, **attrs), wide)
@@ -261,14 +261,56 @@ class Builder:
         Raises:
             UnsupportedForm, FeatureLevelError: what the row answers, in the name of the node at hand.
         """
-        schema = SCHEMAS[OperationCode[kind]]
         kept = {name: _plain(value) for name, value in attrs.items() if value is not None}
         if quant is None and dtype is None and tensors and tensors[0] is not None:
             quant = tensors[0].known.quant
-        quants = [quant] if quant is None or isinstance(quant, Quantization) else list(quant)
+        quants = (quant,) if quant is None or isinstance(quant, Quantization) else tuple(quant)
+        level, made = self._answer(kind, tensors, kept, quants, dtype, tuple(types) or results)
+        if not self.at_least(level):
+            raise FeatureLevelError(
+                f"{kind} in this form", required=level, target=self.options.feature_level, where=self.op.origin
+            )
+        graph, suffix = self.graph, kind.lower()
+        stem = f"{next((name for name in self.op.outputs if name), suffix)}.{suffix}"
+        outputs = [graph.add_value(Value(graph.fresh(stem), type_)) for type_ in made]
+        names = tuple([None if value is None else value.name for value in tensors])
+        origins = self.op.origins or (self.op.origin,)
+        graph.add(Op(kind, names, tuple([value.name for value in outputs]), kept, origins))
+        return outputs
+
+    def _answer(
+        self,
+        kind: str,
+        tensors: Sequence[Value | None],
+        attrs: dict[str, Any],
+        quants: tuple[Quantization | None, ...],
+        dtype: Any,
+        wanted: tuple[TensorType, ...] | int,
+    ) -> tuple[int, list[TensorType]]:
+        """The row's answer: the level that the operation needs and the types of its results."""
+        if any([value is not None and is_read_by_rules(value) for value in tensors]):
+            return self._ask(kind, tensors, attrs, quants, dtype, wanted)
+        seen = tuple([None if value is None else (value.type, value.const is None) for value in tensors])
+        key = (kind, seen, tuple(attrs.items()), quants, dtype, wanted)
+        answer = self._answers.get(key)
+        if answer is None:
+            answer = self._answers[key] = self._ask(kind, tensors, attrs, quants, dtype, wanted)
+        return answer
+
+    def _ask(
+        self,
+        kind: str,
+        tensors: Sequence[Value | None],
+        attrs: dict[str, Any],
+        quants: tuple[Quantization | None, ...],
+        dtype: Any,
+        wanted: tuple[TensorType, ...] | int,
+    ) -> tuple[int, list[TensorType]]:
+        schema = SCHEMAS[OperationCode[kind]]
+        given = () if isinstance(wanted, int) else tuple(OperandType.of(type_) for type_ in wanted)
+        unknown = (None,) * wanted if isinstance(wanted, int) else ()
         try:
-            given = tuple(OperandType.of(type_) for type_ in types)
-            bound = bind_values(schema, tensors, kept, dtype, given or (None,) * results)
+            bound = bind_values(schema, tensors, attrs, dtype, given or unknown)
             declared = given or [
                 None if dtype is None and q is None else _declared(bound, dtype, q, i) for i, q in enumerate(quants)
             ]
@@ -280,18 +322,7 @@ class Builder:
             self.unsupported(f"{kind} refuses it: {error}")
         except UnknownValue as error:
             self.unsupported(f"{kind}: {error} must be known when the model is converted")
-        if not self.at_least(level):
-            raise FeatureLevelError(
-                f"{kind} in this form", required=level, target=self.options.feature_level, where=self.op.origin
-            )
-        outputs = []
-        for type_ in made:
-            stem = next((name for name in self.op.outputs if name), kind.lower())
-            outputs.append(self.graph.add_value(Value(self.graph.fresh(f"{stem}.{kind.lower()}"), type_.tensor_type())))
-        names = tuple(None if value is None else value.name for value in tensors)
-        origins = self.op.origins or (self.op.origin,)
-        self.graph.add(Op(kind, names, tuple(value.name for value in outputs), kept, origins))
-        return outputs
+        return level, [type_.tensor_type() for type_ in made]
 
     # -- movement, for free on constants -----------------------------------------------------------------------------
 
@@ -319,14 +350,20 @@ class Builder:
             return self._moved("RESHAPE", x, shape=target)
         return self.emit("RESHAPE", x, shape=target)
 
+    def _moved(self, kind: str, x: Value, *, shape: Shape) -> Value:
         """A move whose element type NNAPI may lack: layout may remove it, and carry_types settles what is left."""
-        """A move whose element type NNAPI may lack: layout may remove it still, and carry_types settles what is left."""
         stem = next((name for name in self.op.outputs if name), kind.lower())
         result = self.graph.add_value(Value(self.graph.fresh(f"{stem}.{kind.lower()}"), x.known.with_shape(shape)))
         result.bounds = x.bounds
         origins = self.op.origins or (self.op.origin,)
         self.graph.add(Op(kind, (x.name,), (result.name,), {"shape": shape}, origins))
         return result
+
+
+def _merges(kind: str, tensors: Sequence[Value | None], wide: Shape) -> bool:
+    """Whether an operation takes tensors of shape ``wide``, and of one element, with their dimensions merged."""
+    alike = all(value is None or value.shape == wide or value.known.size == 1 for value in tensors)
+    return alike and isinstance(SCHEMAS[OperationCode[kind]].layout, Elementwise)
 
 
 def _declared(bound: Bound, dtype: Any, quant: Quantization | None, index: int) -> OperandType | None:

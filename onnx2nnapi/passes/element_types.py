@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from onnx2nnapi.errors import FeatureLevelError, UnsupportedForm
@@ -26,6 +28,16 @@ def nnapi_type(type_: TensorType, options: Options, where: str) -> TensorType:
         UnsupportedForm: for element types that NNAPI cannot hold (strings, complex, double unless allowed …).
         FeatureLevelError: for those that came after the target level.
     """
+    held = _held(type_, options.allow_float64)
+    if held is not None:
+        return held
+    name = type_.dtype.name
+    hint = "pass --allow-float64 to compute it in float32" if name == "float64" else "export the model with float32"
+    raise UnsupportedForm(f"NNAPI has no tensors of {name}", where=where, hint=hint)
+
+
+@functools.lru_cache(maxsize=1 << 14)  # a graph's values are of a few types
+def _held(type_: TensorType, allow_float64: bool) -> TensorType | None:
     name = type_.dtype.name
     shape = type_.shape or (1,)
     if _SINCE.get(name, 1) > options.feature_level:
@@ -36,10 +48,9 @@ def nnapi_type(type_: TensorType, options: Options, where: str) -> TensorType:
         return TensorType(type_.dtype, shape, type_.quant or BYTES)
     if name in _WIDENED:
         return TensorType(np.dtype(np.int32), shape)
-    if name == "float64" and options.allow_float64:
+    if name == "float64" and allow_float64:
         return TensorType(np.dtype(np.float32), shape)
-    hint = "pass --allow-float64 to compute it in float32" if name == "float64" else "export the model with float32"
-    raise UnsupportedForm(f"NNAPI has no tensors of {name}", where=where, hint=hint)
+    return None
 
 
 def nnapi_constant(const: LazyArray, options: Options, where: str) -> tuple[LazyArray, TensorType]:

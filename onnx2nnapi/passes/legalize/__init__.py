@@ -6,6 +6,7 @@ Refusals are collected: the outputs of a refused node go on as opaque values, an
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -56,6 +57,7 @@ def legalizes(*kinds: str) -> Callable[[R], R]:
     return add
 
 
+@functools.cache  # asked for every node
 def rules() -> dict[str, Rule]:
     """Every rule by operator."""
     for family in FAMILIES:
