@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -294,9 +294,9 @@ def _flat(errors: Iterable[UnsupportedError]) -> list[UnsupportedError]:
 
 
 def _all_nodes(nodes: Sequence[Origin], source: Graph) -> list[Origin]:
-    """The file's nodes, and those that took their place (functions' bodies), in the model's order."""
+    """The file's nodes in its order, then those in bodies of functions and of control flow."""
     known = set(nodes)
-    added = [origin for op in source.ops for origin in op.origins if origin not in known]
+    added = [origin for _, op in _every_op(source) for origin in op.origins if origin not in known]
     return [*nodes, *dict.fromkeys(added)]
 
 
@@ -320,10 +320,21 @@ def _judged(
     return tuple(result)
 
 
-def _account(graph: Graph) -> dict[Origin, NodeReport]:
-    """What the operations of a graph in NNAPI's dialect do, by the ONNX nodes that they stem from."""
-    found: dict[Origin, NodeReport] = {}
+def _every_op(graph: Graph) -> Iterator[tuple[Graph, Op]]:
+    """The operations of a graph and of its sub-graphs, each with the graph that it is in."""
     for op in graph.ops:
+        yield graph, op
+        for subgraph in op.subgraphs.values():
+            yield from _every_op(subgraph)
+
+
+def _account(main: Graph) -> dict[Origin, NodeReport]:
+    """What the operations of a graph in NNAPI's dialect do, by the ONNX nodes that they stem from.
+
+    Operations of a sub-model count once, however often it runs.
+    """
+    found: dict[Origin, NodeReport] = {}
+    for graph, op in _every_op(main):
         level = _level(graph, op)
         for place, origin in enumerate(op.origins):
             entry = found.get(origin) or NodeReport(origin, "merged", part_of=_label(op.origin))
@@ -335,7 +346,7 @@ def _account(graph: Graph) -> dict[Origin, NodeReport]:
                     part_of=None,
                     bytes_moved=entry.bytes_moved + _bytes_moved(graph, op),
                     macs=entry.macs + _macs(graph, op),
-                    approximation=graph.approximations.get(origin),
+                    approximation=main.approximations.get(origin),
                 )
             found[origin] = entry
     return found

@@ -76,7 +76,6 @@ def test_a_rule_has_a_level_and_says_what_it_does(operators: dict[str, OperatorS
         ("Sin", "rule", 3),
         ("Attention", "body", 3),
         ("Shape", "frontend", 1),
-        ("If", "frontend", None),
         ("StringSplit", "no", None),
         ("SequenceAt", "no", None),
     ],

@@ -87,9 +87,7 @@ def test_the_cost_of_a_convolution() -> None:
 
 
 def test_the_cost_of_a_product_of_two_inputs() -> None:
-    report = check(
-        model([node("MatMul", "x y", "z")], {"x": [2, 3, 4, 5], "y": [2, 3, 5, 6]}, ["z"]), feature_level=6
-    )
+    report = check(model([node("MatMul", "x y", "z")], {"x": [2, 3, 4, 5], "y": [2, 3, 5, 6]}, ["z"]), feature_level=6)
     assert report.nodes[0].operations == ("BATCH_MATMUL",)
     assert report.nodes[0].macs == 2 * 3 * 4 * 5 * 6
 
