@@ -288,7 +288,7 @@ class Builder:
         wanted: tuple[TensorType, ...] | int,
     ) -> tuple[int, list[TensorType]]:
         """The row's answer: the level that the operation needs and the types of its results."""
-        if any([value is not None and is_read_by_rules(value) for value in tensors]):
+        if any(value is not None and is_read_by_rules(value) for value in tensors):
             return self._ask(kind, tensors, attrs, quants, dtype, wanted)
         seen = tuple([None if value is None else (value.type, value.const is None) for value in tensors])
         key = (kind, seen, tuple(attrs.items()), quants, dtype, wanted)

@@ -28,7 +28,11 @@ def nnapi_type(type_: TensorType, options: Options, where: str) -> TensorType:
         UnsupportedForm: for element types that NNAPI cannot hold (strings, complex, double unless allowed …).
         FeatureLevelError: for those that came after the target level.
     """
-    held = _held(type_, options.allow_float64)
+    held, since = _held(type_, options.allow_float64)
+    if since > options.feature_level:
+        raise FeatureLevelError(
+            f"its type {type_.dtype.name}", required=since, target=options.feature_level, where=where
+        )
     if held is not None:
         return held
     name = type_.dtype.name
@@ -37,20 +41,20 @@ def nnapi_type(type_: TensorType, options: Options, where: str) -> TensorType:
 
 
 @functools.lru_cache(maxsize=1 << 14)  # a graph's values are of a few types
-def _held(type_: TensorType, allow_float64: bool) -> TensorType | None:
+def _held(type_: TensorType, allow_float64: bool) -> tuple[TensorType | None, int]:
+    """The NNAPI-dialect type, None where there is none, and the level that it came with."""
     name = type_.dtype.name
     shape = type_.shape or (1,)
-    if _SINCE.get(name, 1) > options.feature_level:
-        raise FeatureLevelError(f"its type {name}", required=_SINCE[name], target=options.feature_level, where=where)
+    since = _SINCE.get(name, 1)
     if name in _SAME:
-        return TensorType(type_.dtype, shape, type_.quant)
+        return TensorType(type_.dtype, shape, type_.quant), since
     if name in ("uint8", "int8"):
-        return TensorType(type_.dtype, shape, type_.quant or BYTES)
+        return TensorType(type_.dtype, shape, type_.quant or BYTES), since
     if name in _WIDENED:
-        return TensorType(np.dtype(np.int32), shape)
+        return TensorType(np.dtype(np.int32), shape), since
     if name == "float64" and allow_float64:
-        return TensorType(np.dtype(np.float32), shape)
-    return None
+        return TensorType(np.dtype(np.float32), shape), since
+    return None, since
 
 
 def nnapi_constant(const: LazyArray, options: Options, where: str) -> tuple[LazyArray, TensorType]:
