@@ -30,6 +30,7 @@ FAMILIES: tuple[str, ...] = (
     "normalization",
     "resize",
     "recurrent",
+    "control",
     "logic",
     "rounding",
     "bits",
@@ -38,6 +39,7 @@ FAMILIES: tuple[str, ...] = (
     "cumulative",
     "einsum",
     "contrib",
+    "integers",
     "trigonometry",
 )
 

@@ -16,6 +16,7 @@ from onnx2nnapi.passes.legalize import legalizes
 
 __all__ = [
     "Window",
+    "conv_of",
     "convolved",
     "from_nhwc",
     "over_dimensions",
@@ -162,7 +163,11 @@ def conv(b: Builder, op: Op) -> Value:
     Below level 3 dilation is a kernel with zeros between its taps, and groups one with zeros off its diagonal blocks.
     """
     x, weight = b.inputs(op)[:2]
-    bias = _bias(b, op, weight.shape[0], x.known.dtype)
+    return conv_of(b, op, x, weight, _bias(b, op, weight.shape[0], x.known.dtype))
+
+
+def conv_of(b: Builder, op: Op, x: Value, weight: Value, bias: Value) -> Value:
+    """The Conv with the attributes of ``op``; ``x`` is (n, c, …), and weights (O, I/g, …)."""
     if x.rank == 5:
         from onnx2nnapi.passes.legalize import volume  # built on this module
 

@@ -15,7 +15,7 @@ from onnx2nnapi.passes.legalize.elementwise import absolute, clamp, difference, 
 from onnx2nnapi.passes.legalize.logic import cast_to, narrowed
 from onnx2nnapi.passes.legalize.shapes import binary, unary
 
-__all__ = ["as_int32", "sign_of", "step"]
+__all__ = ["as_int32", "rounded", "sign_of", "step"]
 
 
 @legalizes("Round")
@@ -25,7 +25,11 @@ def round_(b: Builder, op: Op) -> Value:
     With f the floor and d = x - f: f - FLOOR(1/2 - d - ε·odd), where ε is the distance from 1/2 to the number below it.
     All of it is exact: a half plus x would not be.
     """
-    (x,) = b.inputs(op)
+    return rounded(b, b.inputs(op)[0])
+
+
+def rounded(b: Builder, x: Value) -> Value:
+    """The nearest whole numbers, halves to the even ones; see ``round_``."""
     whole = unary(b, "FLOOR", x)
     halved = scale(b, whole, 0.5)
     odd = difference(b, halved, unary(b, "FLOOR", halved))  # a half where the floor is odd
