@@ -34,6 +34,7 @@ _OWN_ATTRIBUTES: dict[str, dict[str, Any]] = {
     "Einsum": {"equation": "abij,abjk->abik"},
     "GRU": {"hidden_size": 4},
     "LSTM": {"hidden_size": 4},
+    "Mod": {"fmod": 1},
     "RNN": {"hidden_size": 4},
     "Split": {"num_outputs": 2},
 }
@@ -86,6 +87,7 @@ _INPUTS: dict[str, Mapping[str, Array | tuple[int, ...]]] = {
     "ReverseSequence": {"input": (3, 4, 4), "sequence_lens": _i64(1, 2, 3, 3)},
     "RoiAlign": {"rois": (1, 4), "batch_indices": np.zeros(1, np.int64)},
     "RotaryEmbedding": dict.fromkeys(("cos_cache", "sin_cache"), (1, 4, 2)),
+    "ScatterElements": {"indices": _i64(0, 2).reshape(1, 1, 1, 2), "updates": (1, 1, 1, 2)},
     "ScatterND": {"indices": _i64(0).reshape(1, 1)},
     "SoftmaxCrossEntropyLoss": {"labels": (1, 4, 4)},
     "Slice": {"starts": _i64(0, 1), "ends": _i64(1, 3)},

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from onnx2nnapi.errors import FeatureLevelError, Origin, UnsupportedError
 from onnx2nnapi.ir.garbage import collector_off
 from onnx2nnapi.ir.graph import Graph, Interface, Op, Port
+from onnx2nnapi.nnapi.cost import bytes_moved, multiply_adds
 from onnx2nnapi.nnapi.infer import bind_op
 from onnx2nnapi.nnapi.rules import RuleError, level_of
 from onnx2nnapi.options import Options
@@ -207,7 +207,6 @@ def check(
     from onnx2nnapi.frontend.expand import expand_all
     from onnx2nnapi.frontend.importer import import_model
     from onnx2nnapi.frontend.load import load_model
-    from onnx2nnapi.frontend.order import needed_nodes, origin_of
     from onnx2nnapi.passes.legalize import has_rule
 
     chosen = Options.of(options, overrides)
@@ -217,26 +216,72 @@ def check(
         loaded = load_model(model, base_dir)
     except UnsupportedError as error:
         return Report((), _refusals([error], None), chosen.feature_level, None)
-    proto = loaded.proto.graph
-    nodes = [origin_of(node) for node in proto.node]
-    wanted = chosen.cut_outputs or [entry.name for entry in proto.output]
-    needed = {origin_of(node) for node in needed_nodes(proto.node, wanted, chosen.cut_inputs)}
+    file = _File.of(loaded.proto.graph, chosen)
     try:
         graph = import_model(loaded, chosen)
         expand_all(graph, has_rule)
     except UnsupportedError as error:
         problems = _flat([error])
-        return Report(_judged(nodes, {}, problems, unread=True), _refusals(problems, None), chosen.feature_level, None)
-    del loaded, proto
+        nodes = _judged(list(file.nodes), {}, problems, unread=True)
+        return Report(nodes, _refusals(problems, file), chosen.feature_level, None)
+    del loaded
     source, problems, level = _convert(graph, chosen, progress)
-    found = {origin: NodeReport(origin, "unneeded") for origin in nodes if origin not in needed} | _account(graph)
+    file.constants.update(name for name, value in source.values.items() if value.const is not None)
+    found = {origin: NodeReport(origin, "unneeded") for origin in file.nodes if origin not in file.needed}
     return Report(
-        _judged(_all_nodes(nodes, source), found, problems),
-        _refusals(problems, source),
+        _judged(_all_nodes(file.nodes, source), found | _account(graph), problems),
+        _refusals(problems, file),
         chosen.feature_level,
         None if problems else level,
         tuple(graph.assumptions),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """What the report says of the file by its own names.
+
+    Attributes:
+        nodes: its nodes, with the tensors that each reads and writes.
+        needed: those that the outputs depend on.
+        inputs: the model's inputs.
+        constants: tensors that are known to be constant.
+        read: tensors that a node reads.
+    """
+
+    nodes: Mapping[Origin, tuple[Sequence[str], Sequence[str]]]
+    needed: frozenset[Origin]
+    inputs: frozenset[str]
+    constants: set[str]
+    read: frozenset[str]
+
+    @classmethod
+    def of(cls, graph: onnx.GraphProto, options: Options) -> _File:
+        from onnx2nnapi.frontend.order import needed_nodes, origin_of, reads
+
+        wanted = options.cut_outputs or [entry.name for entry in graph.output]
+        fixed = {tensor.name for tensor in graph.initializer}
+        fixed |= {tensor.values.name for tensor in graph.sparse_initializer}
+        fixed |= {name for node in graph.node if node.op_type == "Constant" for name in node.output}
+        return cls(
+            {origin_of(node): (reads(node), [name for name in node.output if name]) for node in graph.node},
+            frozenset(map(origin_of, needed_nodes(graph.node, wanted, options.cut_inputs))),
+            frozenset(entry.name for entry in graph.input),
+            fixed,
+            frozenset(name for node in graph.node for name in reads(node)),
+        )
+
+    def cut(self, origin: Origin) -> str | None:
+        """The flags that leave a node out: the part before it, and the part after it."""
+        sources, results = self.nodes.get(origin, ((), ()))
+        before = [name for name in dict.fromkeys(sources) if name not in self.constants]
+        after = [name for name in results if name in self.read]
+        parts = []
+        if not self.inputs.issuperset(before):
+            parts.append("what is before it with " + " ".join(f"--cut-outputs {name!r}" for name in before))
+        if after:
+            parts.append("what is after it with " + " ".join(f"--cut-inputs {name!r}" for name in after))
+        return "convert " + ", and ".join(parts) if parts else None
 
 
 def _convert(
@@ -293,11 +338,11 @@ def _flat(errors: Iterable[UnsupportedError]) -> list[UnsupportedError]:
 # -- nodes -------------------------------------------------------------------------------------------------------------
 
 
-def _all_nodes(nodes: Sequence[Origin], source: Graph) -> list[Origin]:
+def _all_nodes(nodes: Iterable[Origin], source: Graph) -> list[Origin]:
     """The file's nodes in its order, then those in bodies of functions and of control flow."""
-    known = set(nodes)
+    known = dict.fromkeys(nodes)
     added = [origin for _, op in _every_op(source) for origin in op.origins if origin not in known]
-    return [*nodes, *dict.fromkeys(added)]
+    return [*known, *dict.fromkeys(added)]
 
 
 def _judged(
@@ -344,8 +389,8 @@ def _account(main: Graph) -> dict[Origin, NodeReport]:
                     entry,
                     status="converted",
                     part_of=None,
-                    bytes_moved=entry.bytes_moved + _bytes_moved(graph, op),
-                    macs=entry.macs + _macs(graph, op),
+                    bytes_moved=entry.bytes_moved + bytes_moved(graph, op),
+                    macs=entry.macs + multiply_adds(graph, op),
                     approximation=main.approximations.get(origin),
                 )
             found[origin] = entry
@@ -360,67 +405,27 @@ def _level(graph: Graph, op: Op) -> int:
         return level_of(bound, ranks=False)
 
 
-def _bytes_moved(graph: Graph, op: Op) -> int:
-    return sum(graph[name].known.nbytes for name in (*op.inputs, *op.outputs) if name is not None)
-
-
-def _macs(graph: Graph, op: Op) -> int:
-    """Multiplications by weights, or of two matrices."""
-    count = _MACS.get(op.kind)
-    if count is None:
-        return 0
-    x, w = (graph[name].shape for name in op.inputs[:2] if name is not None)
-    (y,) = (graph[name].known.size for name in op.outputs[:1] if name is not None)
-    return count(x, w, y)
-
-
-# From the shapes of the first two operands and the size of the result; filters are [out, height, width, in].
-_MACS: dict[str, Callable[[tuple[int, ...], tuple[int, ...], int], int]] = {
-    "CONV_2D": lambda x, w, y: y * math.prod(w[1:]),
-    "GROUPED_CONV_2D": lambda x, w, y: y * math.prod(w[1:]),
-    "DEPTHWISE_CONV_2D": lambda x, w, y: y * w[1] * w[2],
-    "TRANSPOSE_CONV_2D": lambda x, w, y: math.prod(x) * math.prod(w[:3]),
-    "FULLY_CONNECTED": lambda x, w, y: y * w[1],
-    "BATCH_MATMUL": lambda x, w, y: math.isqrt(math.prod(x) * math.prod(w) * y // max(math.prod(x[:-2]), 1)),
-}
-
-
 # -- refusals ----------------------------------------------------------------------------------------------------------
 
 
-def _refusals(problems: Sequence[UnsupportedError], source: Graph | None) -> tuple[Refusal, ...]:
+def _refusals(problems: Sequence[UnsupportedError], file: _File | None) -> tuple[Refusal, ...]:
     """Group what is refused for the same reason, in the order of the first of each."""
     groups: dict[tuple[str, str], list[UnsupportedError]] = {}
     for problem in problems:
         kind = problem.where.op_type if isinstance(problem.where, Origin) else str(problem.where or "the model")
         groups.setdefault((kind, problem.message), []).append(problem)
-    return tuple(_refusal(kind, message, group, source) for (kind, message), group in groups.items())
+    return tuple(_refusal(kind, message, group, file) for (kind, message), group in groups.items())
 
 
-def _refusal(kind: str, message: str, group: Sequence[UnsupportedError], source: Graph | None) -> Refusal:
+def _refusal(kind: str, message: str, group: Sequence[UnsupportedError], file: _File | None) -> Refusal:
     origins = [problem.where for problem in group if isinstance(problem.where, Origin)]
     names = [_label(origin) for origin in origins]
     places = (*names[:_PLACES], *([f"and {len(names) - _PLACES} more"] if len(names) > _PLACES else []))
     first = group[0]
     level = first.required if isinstance(first, FeatureLevelError) else None
-    cut = _cut(origins[0], source) if origins and source is not None else None
+    cut = file.cut(origins[0]) if origins and file is not None else None
     hint = first.hint if level is None else f"raise --feature-level to {level}"
     if cut is not None and "--cut-" in (hint or ""):
         hint = None  # which says the same without the names
     count = f" ({len(origins)} nodes)" if len(origins) > 1 else ""
     return Refusal(kind + count, message, places, "; or ".join(text for text in (hint, cut) if text) or None, level)
-
-
-def _cut(origin: Origin, source: Graph) -> str | None:
-    """The flags that leave a node out: the part before it, and the part after it."""
-    op = next((op for op in source.ops if origin in op.origins), None)
-    if op is None:
-        return None
-    before = [name for name in op.inputs if name is not None and not source.is_constant(name)]
-    after = [name for name in op.outputs if name is not None and source.uses(name) > source.outputs.count(name)]
-    parts = []
-    if before and not set(before) <= set(source.inputs):
-        parts.append("what is before it with " + " ".join(f"--cut-outputs {name!r}" for name in dict.fromkeys(before)))
-    if after:
-        parts.append("what is after it with " + " ".join(f"--cut-inputs {name!r}" for name in after))
-    return "convert " + ", and ".join(parts) if parts else None

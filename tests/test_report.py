@@ -92,6 +92,13 @@ def test_the_cost_of_a_product_of_two_inputs() -> None:
     assert report.nodes[0].macs == 2 * 3 * 4 * 5 * 6
 
 
+def test_the_cost_of_a_recurrent_layer() -> None:
+    steps, batch, size, units = 5, 2, 3, 4
+    weights = {"w": np.zeros((1, 4 * units, size), np.float32), "r": np.zeros((1, 4 * units, units), np.float32)}
+    graph = model([node("LSTM", "x w r", "y", hidden_size=units)], {"x": [steps, batch, size]}, ["y"], weights)
+    assert check(graph).nodes[0].macs == steps * batch * 4 * units * (size + units)
+
+
 def test_every_refusal_is_told_at_once_and_grouped() -> None:
     report = check(broken())
     assert not report.convertible
@@ -161,6 +168,15 @@ def test_an_open_size_is_refused_with_the_flag_that_binds_it() -> None:
     assert report.verdict == "the model is refused before its nodes are judged"
     assert "give --dim N=1" in report.refusals[0].reason
     assert check(model([node("Relu", "x", "y")], {"x": ["N", 3]}, ["y"]), dims={"N": 1}).convertible
+
+
+def test_the_way_out_is_named_where_the_model_is_not_even_read() -> None:
+    nodes = [node("Relu", "x", "a"), node("NonZero", "a", "b"), node("Cast", "b", "y", to=TensorProto.FLOAT)]
+    report = check(model(nodes, {"x": [2]}, ["y"]))
+    assert [entry.status for entry in report.nodes] == ["unread", "refused", "unread"]
+    assert report.refusals[0].way_out == (
+        "convert what is before it with --cut-outputs 'a', and what is after it with --cut-inputs 'b'"
+    )
 
 
 def test_an_operator_of_an_unknown_domain_is_named() -> None:
