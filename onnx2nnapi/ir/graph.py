@@ -264,9 +264,13 @@ class Graph:
         """How many operations read a value, and once more for each graph output that it is."""
         return len(self._dag.adj[name]) + self.outputs.count(name)
 
-    def is_constant(self, name: str | None) -> bool:
+    def const(self, name: str | None) -> LazyArray | None:
+        """The constant of that name; None for what is computed, omitted, or of an enclosing graph."""
         value = self.values.get(name) if name is not None else None
-        return value is not None and value.const is not None
+        return None if value is None else value.const
+
+    def is_constant(self, name: str | None) -> bool:
+        return self.const(name) is not None
 
     @property
     def ops(self) -> list[Op]:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from onnx2nnapi.ir.graph import Graph
 from onnx2nnapi.options import Options
+from onnx2nnapi.passes.capture_constants import capture_constants
 from onnx2nnapi.passes.carry_types import carry_types
 from onnx2nnapi.passes.check_dialect import check_levels
 from onnx2nnapi.passes.eliminate_common import eliminate_common
@@ -32,7 +33,8 @@ __all__ = ["PIPELINE", "Pass"]
 Pass = Callable[[Graph, Options], bool]
 
 PIPELINE: tuple[Pass, ...] = (
-    fold_constants,  # first: what the passes and rules below want constant is constant then
+    capture_constants,  # first: every graph has its constants where the passes and rules look for them
+    fold_constants,  # then: what the passes and rules below want constant is constant then
     inline_control,  # after folding, which tells conditions and trips; before the rest, which looks at what runs
     remove_identities,  # before the passes that look at neighbours, which no-ops keep apart
     recognize_clip,  # before fold_pad, which asks whether numbers are clamped at 0

@@ -22,6 +22,10 @@ def carry_types(graph: Graph, options: Options) -> bool:
     Raises:
         FeatureLevelError: no level up to the target can carry it.
     """
+    changed = False
+    for op in graph.ops:
+        for subgraph in op.subgraphs.values():
+            changed |= carry_types(subgraph, options)
     builder = Builder(graph, options)
     moves = [op for op in graph.ops if _is_move(op) and not takes(builder, op.kind, graph[str(op.inputs[0])])]
     for op in moves:
@@ -34,7 +38,7 @@ def carry_types(graph: Graph, options: Options) -> bool:
         graph.remove(op)
         graph.replace_uses(name, result.name, outputs=True)
         graph.drop_value(name)
-    return bool(moves)
+    return changed or bool(moves)
 
 
 def _is_move(op: Op) -> bool:

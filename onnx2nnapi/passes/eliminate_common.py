@@ -36,6 +36,8 @@ def eliminate_common(graph: Graph, options: Options) -> bool:
     changed = _merge_constants(graph)
     seen: dict[Hashable, Op] = {}
     for op in graph.ops:
+        for subgraph in op.subgraphs.values():
+            changed |= eliminate_common(subgraph, options)
         if op.subgraphs or "RANDOM" in op.kind.upper() or op.kind in _DRAWS:
             continue
         key = (op.kind, op.inputs, _attributes(op), tuple(_type(graph, name) for name in op.outputs))

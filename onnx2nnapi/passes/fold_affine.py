@@ -80,14 +80,14 @@ def _affine(graph: Graph, op: Op) -> _Affine | None:
 
 def _constant(graph: Graph, name: str | None) -> Array | None:
     """A small constant in double precision."""
-    const = graph[name].const if name is not None and name in graph.values else None
+    const = graph.const(name)
     if const is None or const.nbytes > _FEW or const.dtype.kind != "f":
         return None
     return const.numpy().astype(np.float64)
 
 
 def _batch_norm(graph: Graph, op: Op) -> _Affine | None:
-    if op.attrs.get("training_mode", 0) or op.inputs[0] is None:
+    if op.attrs.get("training_mode", 0) or op.inputs[0] is None or op.inputs[0] not in graph.values:
         return None
     parameters = [_constant(graph, name) for name in op.inputs[1:5]]
     scale, offset, mean, variance = parameters
@@ -147,13 +147,12 @@ def _fold(graph: Graph, op: Op, affine: _Affine) -> bool:
 
 def _is_float_constant(graph: Graph, op: Op) -> bool:
     """Whether the weights are a constant of floats."""
-    name = op.inputs[1]
-    const = graph[name].const if name is not None and name in graph.values else None
+    const = graph.const(op.inputs[1])
     return const is not None and const.dtype.kind == "f"
 
 
 def _weights(graph: Graph, op: Op) -> LazyArray:
-    const = graph[str(op.inputs[1])].const
+    const = graph.const(op.inputs[1])
     if const is None:
         raise LookupError(op.inputs[1])
     return const

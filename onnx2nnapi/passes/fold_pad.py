@@ -58,8 +58,8 @@ def _fold(graph: Graph, op: Op) -> bool:
 
 def _spatial(graph: Graph, pad: Op) -> tuple[int, ...] | None:
     """The padding as Conv spells it, begins before ends; None where it is computed, negative, or not of space alone."""
-    rank = graph[str(pad.inputs[0])].rank
-    given = [graph[name].const if name is not None else None for name in pad.inputs[1:]]
+    rank = graph[str(pad.outputs[0])].rank
+    given = [graph.const(name) for name in pad.inputs[1:]]
     amounts = given[0].numpy().reshape(-1).tolist() if given and given[0] is not None else None
     if amounts is None or (len(pad.inputs) > 3 and pad.inputs[3] is not None and given[2] is None):
         return None
@@ -84,7 +84,7 @@ def _value(graph: Graph, pad: Op) -> float | None:
     """What is padded with; None where it is computed."""
     if len(pad.inputs) < 3 or pad.inputs[2] is None:
         return 0.0
-    const = graph[pad.inputs[2]].const
+    const = graph.const(pad.inputs[2])
     return None if const is None else float(const.numpy().reshape(-1)[0])
 
 
@@ -105,10 +105,10 @@ def _fits(graph: Graph, op: Op, pad: Op, value: float, spatial: Sequence[int], o
 
 def _is_positive(graph: Graph, name: str) -> bool:
     """Whether the tensor holds no negative numbers."""
-    source = graph.producer(name)
+    source = graph.producer(name) if name in graph.values else None
     if source is None:
         return False
     if source.kind == "Clip" and len(source.inputs) > 1 and source.inputs[1] is not None:
-        low = graph[source.inputs[1]].const
+        low = graph.const(source.inputs[1])
         return low is not None and bool((low.numpy() >= 0).all())
     return source.kind in ("Relu", "Sigmoid", "HardSigmoid", "Softmax")

@@ -61,7 +61,7 @@ def _bounds(graph: Graph, op: Op) -> tuple[str, Bounds] | None:
         return None
     bounds: dict[int, float] = {}
     for at, name in enumerate(op.inputs):
-        const = graph[name].const if name is not None and name in graph.values else None
+        const = graph.const(name)
         if const is not None and const.size == 1:
             bounds[at] = float(const.numpy().reshape(())[()])
     data = [name for at, name in enumerate(op.inputs) if at not in bounds and name is not None]

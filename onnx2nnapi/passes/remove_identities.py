@@ -66,7 +66,7 @@ _Rule = Callable[
 def _array(graph: Graph, op: Op, at: int) -> Array | None:
     """The value of a constant input; None where it is computed, or omitted."""
     name = op.inputs[at] if at < len(op.inputs) else None
-    const = graph[name].const if name is not None and name in graph.values else None
+    const = graph.const(name)
     return None if const is None else const.numpy()
 
 
@@ -110,7 +110,7 @@ def _bounds_nothing(graph: Graph, op: Op, source: Value, at: int) -> bool:
 
 def _neutral(element: int) -> _Rule:
     def rule(graph: Graph, op: Op, source: Value, at: int) -> bool:
-        other = graph[str(op.inputs[1 - at])].const
+        other = graph.const(op.inputs[1 - at])
         return other is not None and other.nbytes <= 1 << 16 and bool(np.all(other.numpy() == element))
 
     return rule

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from onnx2nnapi.ir.graph import Value
+from onnx2nnapi.ir.graph import Graph, Value
 from onnx2nnapi.passes.builder import Builder
 from onnx2nnapi.passes.legalize.logic import select
 from onnx2nnapi.passes.legalize.shapes import binary, unary
@@ -16,16 +16,19 @@ __all__ = ["Inside", "placed", "submodels", "while_loop"]
 Inside = Callable[[Builder, Sequence[Value]], Sequence[Value]]
 
 
-def submodels(b: Builder, state: Sequence[Value], *insides: Inside) -> tuple[list[Builder], list[Value]]:
+def submodels(
+    b: Builder, state: Sequence[Value], *insides: Inside, instead: Value | None = None
+) -> tuple[list[Graph], list[Value]]:
     """Build sub-models that take the same operands: ``state``, then every value of this graph that one of them reads.
 
     Args:
         b: builder of the enclosing graph.
         state: operands that each sub-model gets as inputs of its own.
         insides: what each computes, from its builder and the inputs that stand for ``state``; its outputs.
+        instead: a value that they take where they would take none, which NNAPI does not allow.
 
     Returns:
-        The builders, their graphs complete, and the operands after ``state``.
+        The sub-models, and the operands after ``state``.
     """
     builders = []
     for inside in insides:
@@ -33,11 +36,14 @@ def submodels(b: Builder, state: Sequence[Value], *insides: Inside) -> tuple[lis
         inputs = [inner.stand_in(value) for value in state]
         inner.graph.outputs = [value.name for value in inside(inner, inputs)]
         inner.graph.inputs = [value.name for value in inputs]
+        b.graph.approximations.update(inner.graph.approximations)
         builders.append(inner)
     captured = list({value.name: value for inner in builders for value in inner.captured}.values())
+    if not state and not captured and instead is not None:
+        captured = [instead]
     for inner in builders:
         inner.graph.inputs += [inner.capture(value).name for value in captured]
-    return builders, captured
+    return [inner.graph for inner in builders], captured
 
 
 def while_loop(
@@ -58,8 +64,8 @@ def while_loop(
         "WHILE",
         *state,
         *captured,
-        condition_model=test.graph,
-        body_model=step.graph,
+        condition_model=test,
+        body_model=step,
         types=[value.known for value in state[:count]],
     )
 
