@@ -40,6 +40,8 @@ FAMILIES: tuple[str, ...] = (
     "einsum",
     "contrib",
     "integers",
+    "sampling",
+    "refused",
     "trigonometry",
 )
 

@@ -27,7 +27,20 @@ _COMPARISONS = {
 
 @legalizes(*_COMPARISONS)
 def comparison(b: Builder, op: Op) -> Value:
-    return binary(b, _COMPARISONS[op.kind], *b.inputs(op))
+    """One NNAPI comparison; EQUAL to infinity is one with the largest float, at which NNAPI saturates."""
+    x, y = b.inputs(op)
+    if op.kind == "Equal" and y.const is not None and y.known.size == 1 and y.known.dtype.kind == "f":
+        bound = float(y.const.numpy().reshape(-1)[0])
+        if np.isinf(bound):
+            return saturated(b, x, bound)
+    return binary(b, _COMPARISONS[op.kind], x, y)
+
+
+def saturated(b: Builder, x: Value, bound: float) -> Value:
+    """Whether ``x`` is infinite with the sign of ``bound``, or the largest float, to which arithmetic clamps."""
+    largest = float(np.finfo(x.known.dtype).max)
+    kind, limit = ("GREATER_EQUAL", largest) if bound > 0 else ("LESS_EQUAL", -largest)
+    return binary(b, kind, x, b.const(np.array([limit], x.known.dtype)))
 
 
 @legalizes("Not")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from onnx2nnapi.nnapi.codes import FuseCode
 from onnx2nnapi.passes.builder import Builder
 from onnx2nnapi.passes.legalize import legalizes
 from onnx2nnapi.passes.legalize.elementwise import absolute, clamp, difference, one, quotient, scale, truncated_quotient
-from onnx2nnapi.passes.legalize.logic import cast_to, narrowed
+from onnx2nnapi.passes.legalize.logic import cast_to, narrowed, saturated
 from onnx2nnapi.passes.legalize.shapes import binary, unary
 
 __all__ = ["as_int32", "rounded", "sign_of", "step"]
@@ -100,11 +99,9 @@ def is_nan(b: Builder, op: Op) -> Value:
 
 @legalizes("IsInf")
 def is_inf(b: Builder, op: Op) -> Value:
-    """EQUAL to infinity, in magnitude where both signs count."""
+    """At least the largest float, at which NNAPI's arithmetic saturates; in magnitude where both signs count."""
     (x,) = b.inputs(op)
-    signs: dict[tuple[bool, bool], Any] = {(True, True): None, (True, False): math.inf, (False, True): -math.inf}
-    asked = bool(op.attrs["detect_positive"]), bool(op.attrs["detect_negative"])
-    if asked not in signs:
+    positive, negative = bool(op.attrs["detect_positive"]), bool(op.attrs["detect_negative"])
+    if not positive and not negative:
         return b.const(np.zeros(b.out_shape(op), np.bool_))
-    bound = signs[asked]
-    return binary(b, "EQUAL", absolute(b, x) if bound is None else x, one(b, x, bound or math.inf))
+    return saturated(b, absolute(b, x) if positive and negative else x, math.inf if positive else -math.inf)
