@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from tests.ops.harness import Case, Const, case, check, f32, rows
+from tests.ops.harness import Case, Const, case, check, f32, i64, rows
 
 CONV = [
     case("Conv", x=f32(1, 3, 7, 8), w=Const(f32(4, 3, 3, 3))),
@@ -114,6 +114,14 @@ POOL = [
 
 
 V = f32(2, 4, 5, 6, 7)
+COLUMNS = [
+    case("Col2Im", x=f32(2, 12, 8), image=Const(i64(5, 5)), block=Const(i64(2, 2)), pads=[0, 0, 0, 0], strides=[2, 1]),
+    case("Col2Im", x=f32(1, 18, 9), image=Const(i64(5, 5)), block=Const(i64(3, 3))),
+    case("Col2Im", x=f32(1, 8, 9), image=Const(i64(5, 5)), block=Const(i64(2, 2)), dilations=[2, 2]),
+    case(
+        "Col2Im", x=f32(1, 8, 16), image=Const(i64(5, 5)), block=Const(i64(2, 2)), pads=[1, 1, 0, 0], dilations=[2, 2]
+    ),
+]
 VOLUMES = [
     case("Conv", x=V, w=Const(f32(3, 4, 3, 3, 2)), b=Const(f32(3)), pads=[1, 1, 0, 1, 1, 1]),
     case("Conv", x=V, w=Const(f32(3, 4, 2, 3, 3)), strides=[2, 1, 2]),
@@ -135,6 +143,6 @@ VOLUMES = [
 ]
 
 
-@pytest.mark.parametrize(("row", "level"), rows(CONV + TRANSPOSED + POOL + VOLUMES))
+@pytest.mark.parametrize(("row", "level"), rows(CONV + TRANSPOSED + POOL + VOLUMES + COLUMNS))
 def test_rule(row: Case, level: int) -> None:
     check(dataclasses.replace(row, since=max(row.since, 2)), level)  # the NCHW interface needs TRANSPOSE, of level 2

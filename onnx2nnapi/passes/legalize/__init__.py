@@ -41,7 +41,6 @@ FAMILIES: tuple[str, ...] = (
     "contrib",
     "integers",
     "sampling",
-    "refused",
     "trigonometry",
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -393,3 +394,27 @@ def _interleave_rows(b: Builder, x: Value, stride: int, channels: int) -> Value:
     n, h, w, _ = x.shape
     rows = b.transpose(b.reshape(x, (n * h, w, stride, channels)), (0, 2, 1, 3))
     return b.reshape(rows, (n, h * stride, w, channels))
+
+
+@legalizes("Col2Im")
+def col2im(b: Builder, op: Op) -> Value:
+    """TRANSPOSE_CONV_2D with a constant kernel that puts each entry of a column in its place of the block."""
+    x, _, block = b.inputs(op)
+    out = b.out_shape(op)
+    taps = tuple(int(size) for size in b.constant(block, "block_shape").reshape(-1))
+    if len(taps) > 2:
+        b.unsupported(f"Col2Im over {len(taps)} spatial dimensions")
+    channels, count = out[1], math.prod(taps)
+    kernel = np.eye(channels * count, dtype=x.known.dtype).reshape(channels * count, channels, *two(taps))
+    strides, dilations = two(op.attrs.get("strides")), two(op.attrs.get("dilations"))
+    weight = _spread(b, b.const(kernel), dilations)
+    pads = tuple(op.attrs.get("pads") or (0,) * (2 * len(taps)))
+    extents = [(tap - 1) * step + 1 for tap, step in zip(taps, two(dilations)[-len(taps) :], strict=True)]
+    places = [
+        (size + pads[i] + pads[i + len(taps)] - extent) // step + 1
+        for i, (size, extent, step) in enumerate(zip(out[2:], extents, strides[-len(taps) :], strict=True))
+    ]
+    data = to_nhwc(b, b.reshape(x, (*x.shape[:2], *places)))
+    window = _transposed_window(op, two(weight.shape[2:]), strides, (data.shape[1], data.shape[2]), out)
+    bias = b.const(np.zeros(channels, x.known.dtype))
+    return from_nhwc(b, _transposed(b, data, weight, bias, window), len(out))

@@ -15,6 +15,7 @@ from onnx2nnapi.options import Options
 from onnx2nnapi.passes.builder import Builder
 from onnx2nnapi.passes.element_types import nnapi_type
 from onnx2nnapi.passes.legalize import rule_for
+from onnx2nnapi.passes.legalize.refused import REASONS
 
 __all__ = ["legalize", "legalize_all", "legalize_body"]
 
@@ -105,11 +106,8 @@ class _Walk:
     def _apply(self, op: Op) -> Sequence[Value | None]:
         rule = rule_for(op.kind)
         if rule is None:
-            raise UnsupportedOp(
-                "no NNAPI operations are known for this operator",
-                where=op.origin,
-                hint="cut the graph around it with --cut-inputs / --cut-outputs, or export the model without it",
-            )
+            reason, hint = REASONS.get(op.kind, _UNKNOWN)
+            raise UnsupportedOp(reason, where=op.origin, hint=hint)
         results = rule(self.builder, op)
         results = [results] if isinstance(results, Value) else list(results)
         for name, value in zip(op.outputs, results, strict=False):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+__all__ = ["REASONS"]
 
-from onnx2nnapi.ir.graph import Op
-from onnx2nnapi.passes.builder import Builder
-from onnx2nnapi.passes.legalize import legalizes
+__all__ = ["REASONS"]
 
 _CUT = "cut the model before it with --cut-outputs, and compute it outside"
 _OPEN = "the size of its result depends on data, and NNAPI needs every size when the model is converted"
@@ -14,12 +12,12 @@ _RANDOM = "random numbers, which NNAPI draws from a distribution of its own only
 _PLACES = "NNAPI has no operation that writes to computed places"
 
 # operator -> why, and the way out
-_REASONS: dict[str, tuple[str, str]] = {
+REASONS: dict[str, tuple[str, str]] = {
     "Bernoulli": (_RANDOM, _CUT),
     "Compress": (_OPEN, _CUT),
     "DeformConv": ("its kernel reads from computed places", _CUT),
-    "Det": ("determinants", _CUT),
-    "ImageDecoder": ("decoding of image files", _CUT),
+    "Det": ("NNAPI computes no determinants", _CUT),
+    "ImageDecoder": ("NNAPI decodes no image files", _CUT),
     "MaxRoiPool": ("it rounds regions to whole pixels, and ROI_POOLING does not", "use RoiAlign"),
     "MaxUnpool": (_PLACES, _CUT),
     "Multinomial": (_RANDOM, _CUT),
@@ -32,9 +30,3 @@ _REASONS: dict[str, tuple[str, str]] = {
     "Range": (_OPEN, "freeze what its bounds are computed from with --set"),
     "Unique": (_OPEN, _CUT),
 }
-
-
-@legalizes(*_REASONS)
-def refused(b: Builder, op: Op) -> NoReturn:
-    """Refused, with the reason."""
-    b.unsupported(*_REASONS[op.kind])
