@@ -111,7 +111,7 @@ class _Walk:
         results = rule(self.builder, op)
         results = [results] if isinstance(results, Value) else list(results)
         for name, value in zip(op.outputs, results, strict=False):
-            if name is not None and value is not None:
+            if name is not None and value is not None and value.const is None:  # constants need not be NNAPI's
                 self._same_type(op, name, value)
         return results
 
