@@ -227,7 +227,8 @@ def multi_head_attention(b: Builder, op: Op) -> Value:
         causal = b.const(np.triu(np.full((1, 1, *lengths[1:]), far, query.known.dtype), 1))
         added = _sum_of(b, added, causal)
     added = _sum_of(b, added, b.optional_input(op, 5))
-    return attended(b, *(_heads(b, part, heads) for part in parts), added, _given(op, "scale", 0.0))
+    query, key, value = (_heads(b, part, heads) for part in parts)
+    return attended(b, query, key, value, added, _given(op, "scale", 0.0))
 
 
 def _sum_of(b: Builder, x: Value | None, y: Value | None) -> Value | None:

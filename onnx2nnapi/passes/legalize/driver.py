@@ -19,6 +19,11 @@ from onnx2nnapi.passes.legalize.refused import REASONS
 
 __all__ = ["legalize", "legalize_all", "legalize_body"]
 
+_UNKNOWN = (
+    "no NNAPI operations are known for this operator",
+    "cut the graph around it with --cut-inputs / --cut-outputs, or export the model without it",
+)
+
 T = TypeVar("T")
 
 

@@ -37,8 +37,8 @@ def gather_elements(b: Builder, op: Op) -> Value:
     shape = indices.shape
     strides = _strides(x.shape)
     if indices.const is not None:
-        index = _within(b, indices.const.numpy(), x.shape[axis])
-        return b.reshape(_rows(b, _flat(b, x), _places(index, axis, strides).reshape(-1)), shape)
+        constant = _within(b, indices.const.numpy(), x.shape[axis])
+        return b.reshape(_rows(b, _flat(b, x), _places(constant, axis, strides).reshape(-1)), shape)
     others = _places(np.zeros(shape, np.int64), axis, strides)
     if indices.rank > MAX_RANK:
         indices = _flat(b, b.bounded(indices, -x.shape[axis], x.shape[axis] - 1))
@@ -103,8 +103,7 @@ def _strides(shape: Shape) -> list[int]:
 def _places(index: Array, axis: int, strides: Sequence[int]) -> Array:
     """Flat places of the elements at ``index`` along ``axis``, and at their own place in the other dimensions."""
     grid = np.indices(index.shape)
-    total: Array = sum((grid[i] if i != axis else index) * stride for i, stride in enumerate(strides))
-    return total
+    return np.asarray(sum((grid[i] if i != axis else index) * stride for i, stride in enumerate(strides)))
 
 
 def _within(b: Builder, index: Array, size: int) -> Array:
@@ -137,7 +136,7 @@ def _rows(b: Builder, x: Value, index: Array) -> Value:
 
 @legalizes("ScatterElements")
 def scatter_elements(b: Builder, op: Op) -> Value:
-    """The updates at constant places, see ``_scattered``."""
+    """The updates at constant places."""
     x, indices, updates = b.inputs(op)
     axis = axis_of(op.attrs["axis"], x.rank)
     index = _within(b, b.constant(indices, "indices"), x.shape[axis])
@@ -148,7 +147,7 @@ def scatter_elements(b: Builder, op: Op) -> Value:
 
 @legalizes("ScatterND")
 def scatter_nd(b: Builder, op: Op) -> Value:
-    """The updates, slices of the dimensions that are not indexed, at constant places, see ``_scattered``."""
+    """The updates, slices of the dimensions that are not indexed, at constant places."""
     x, indices, updates = b.inputs(op)
     index = b.constant(indices, "indices")
     depth = index.shape[-1]

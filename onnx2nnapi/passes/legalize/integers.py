@@ -54,8 +54,10 @@ def conv_integer(b: Builder, op: Op) -> Value:
         b.unsupported(f"sums of {math.prod(kernel.shape[1:])} products of bytes, which float32 may not hold, in groups")
     total: Value | None = None
     for start, count in chunks:
-        parts = (_stretch(b, value, 1, start, count) if len(chunks) > 1 else value for value in (data, kernel))
-        total = _added(b, total, conv_of(b, op, *parts, bias))
+        part, taps = data, kernel
+        if len(chunks) > 1:
+            part, taps = (_stretch(b, value, 1, start, count) for value in (data, kernel))
+        total = _added(b, total, conv_of(b, op, part, taps, bias))
     assert total is not None
     return total
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -124,5 +123,6 @@ def trilu(b: Builder, op: Op) -> Value:
 @legalizes("EyeLike")
 def eye_like(b: Builder, op: Op) -> Value:
     """A constant: only the shape of the input counts."""
-    type_: Any = nnapi_type(b.out_type(op), b.options, f"tensor {op.outputs[0]!r}")
-    return b.const(np.eye(*type_.shape, k=op.attrs["k"], dtype=type_.dtype), quant=type_.quant)
+    type_ = nnapi_type(b.out_type(op), b.options, f"tensor {op.outputs[0]!r}")
+    rows, columns = type_.shape
+    return b.const(np.eye(rows, columns, op.attrs["k"], dtype=type_.dtype), quant=type_.quant)
