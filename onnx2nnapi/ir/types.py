@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -61,7 +61,7 @@ class TensorType:
         return self.size * self.dtype.itemsize
 
     def with_shape(self, shape: Sequence[int]) -> TensorType:
-        return replace(self, shape=tuple(int(dim) for dim in shape))
+        return TensorType(self.dtype, tuple([int(dim) for dim in shape]), self.quant)
 
     def __str__(self) -> str:
         text = f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"

@@ -356,7 +356,7 @@ FAULTS: dict[str, tuple[object, str, Callable[..., object]]] = {
     "weights stay as they were": (rewriting, "reindex", lambda const, axis, sizes, perm: const),
     "constants stay as they were": (rewriting.Rewriter, "_constant", lambda self, name, shape, perm: name),
     "a reshape lets all pass": (moves, "_blocks", lambda atoms, order: dict(enumerate(atoms.after))),
-    "rows are not asked": (moves, "accepts", lambda *arguments: True),
+    "rows are not asked": (moves, "_ask", lambda *arguments: True),
 }  # fmt: skip
 
 

@@ -118,8 +118,7 @@ class _Network:
         self.cost_now = 0.0
         self._nodes = {op: at for at, op in enumerate(region.choices, 2)}
         self._spare = len(self._nodes) + 2
-        self._edges: nx.DiGraph[int] = nx.DiGraph()
-        self._edges.add_nodes_from((_SOURCE, _SINK))
+        self._capacities: dict[tuple[int, int], float | None] = {}
 
     def add_tensor(self, names: list[str]) -> None:
         """Charge the copies that a tensor needs: it comes into being in one frame and is read in one or both."""
@@ -129,11 +128,15 @@ class _Network:
         type_ = graph[root].known
         perm = toggle(type_.rank, frame)
         readers = list(dict.fromkeys(self._readers(names)))
-        below, above = self._spare, self._spare + 1
-        self._spare += 2
-        for reader, _ in readers:
-            self._add(reader, below, None)
-            self._add(above, reader, None)
+        nodes = list(dict.fromkeys([node for node, _ in readers]))
+        if len(nodes) == 1:
+            below = above = nodes[0]  # a single reader's node decides itself whether it gets a copy
+        else:
+            below, above = self._spare, self._spare + 1
+            self._spare += 2
+        for node in nodes:
+            self._add(node, below, None)
+            self._add(above, node, None)
         done = rewriter.perm_of(source)
         if source is not None and done is not None:  # a transpose gives either frame, and another copy for both
             origin = graph[str(source.inputs[0])].known
@@ -168,9 +171,11 @@ class _Network:
 
     def flips(self) -> list[Choice]:
         """The operations that change frame in a minimum cut."""
-        cost, (source_side, _) = nx.minimum_cut(
-            self._edges, _SOURCE, _SINK, flow_func=nx.algorithms.flow.boykov_kolmogorov
-        )
+        edges: nx.DiGraph[int] = nx.DiGraph()
+        edges.add_nodes_from((_SOURCE, _SINK))
+        for (tail, head), capacity in self._capacities.items():
+            edges.add_edge(tail, head, **({} if capacity is None else {"capacity": capacity}))
+        cost, (source_side, _) = nx.minimum_cut(edges, _SOURCE, _SINK, flow_func=nx.algorithms.flow.boykov_kolmogorov)
         if cost >= self.cost_now:
             return []
         nodes = self._nodes
@@ -202,10 +207,5 @@ class _Network:
         """One more edge, on top of one that is there; None: of infinite capacity."""
         if tail == head or capacity == 0:
             return
-        edge = self._edges.get_edge_data(tail, head)
-        if edge is None:
-            self._edges.add_edge(tail, head, **({} if capacity is None else {"capacity": capacity}))
-        elif capacity is None:
-            edge.pop("capacity", None)
-        elif "capacity" in edge:
-            edge["capacity"] += capacity
+        before = self._capacities.get((tail, head), 0.0)
+        self._capacities[tail, head] = None if before is None or capacity is None else before + capacity

@@ -102,6 +102,7 @@ class Frames:
         self.graph: Graph = rewriter.graph
         self.links = _Links()
         self.copies: dict[str, str] = {}
+        self._tied: dict[Op, list[str]] = {}  # what tied_inputs has found
         ops = self.graph.ops
         for op in ops:
             self._bracket(op)
@@ -121,11 +122,14 @@ class Frames:
 
     def tied_inputs(self, op: Op) -> list[str]:
         """The inputs that an operation takes in one and the same frame: its data of its own rank."""
-        rank = data_rank(self.graph, op)
-        if rank not in RANKS:
-            return []
-        names = [str(op.inputs[at]) for at in data_inputs(op)]
-        return [name for name in dict.fromkeys(names) if self.has_frame(name) and self.graph[name].rank == rank]
+        tied = self._tied.get(op)
+        if tied is None:
+            tied = self._tied[op] = []
+            rank = data_rank(self.graph, op)
+            if rank in RANKS:
+                names = dict.fromkeys([str(op.inputs[at]) for at in data_inputs(op)])
+                tied += [name for name in names if self.has_frame(name) and self.graph[name].rank == rank]
+        return tied
 
     def choice(self, op: Op) -> Choice | None:
         """The operation's choice, None where it has none."""

@@ -14,7 +14,7 @@ from typing import Any
 from onnx2nnapi.ir.graph import Graph, Op, Value
 from onnx2nnapi.ir.types import Shape, TensorType
 from onnx2nnapi.nnapi.codes import OperationCode
-from onnx2nnapi.nnapi.infer import bind_values, slot_names
+from onnx2nnapi.nnapi.infer import bind_values, is_read_by_rules, slot_names
 from onnx2nnapi.nnapi.rules import RuleError, UnknownValue, level_of, output_types
 from onnx2nnapi.nnapi.schema import (
     REQUIRED,
@@ -91,7 +91,12 @@ def schema_of(op: Op) -> Schema:
 
 def trait_of(op: Op) -> Layout:
     """The operation's layout trait."""
-    return schema_of(op).layout
+    return _trait(op.kind)
+
+
+@functools.cache  # asked for again and again
+def _trait(kind: str) -> Layout:
+    return SCHEMAS[OperationCode[kind]].layout
 
 
 def data_rank(graph: Graph, op: Op) -> int | None:
@@ -141,15 +146,20 @@ def data_inputs(op: Op) -> list[int]:
 
     All of an elementwise operation, the one that the trait names, all the variadic ones, else the first.
     """
-    schema = schema_of(op)
-    names = slot_names(op)
-    trait = schema.layout
+    trait = trait_of(op)
     if isinstance(trait, Elementwise):
         return [at for at, name in enumerate(op.inputs) if name is not None]
+    names = slot_names(op)
     if isinstance(trait, Contracts):
         return [names.index(trait.input)]
-    variadic = {slot.name for form in schema.forms for slot in form.slots if slot.variadic}
+    variadic = _variadic(op.kind)
     return [at for at, name in enumerate(names) if name in variadic] or [0]
+
+
+@functools.cache
+def _variadic(kind: str) -> frozenset[str]:
+    """The names of the slots that take any number of tensors."""
+    return frozenset(slot.name for form in SCHEMAS[OperationCode[kind]].forms for slot in form.slots if slot.variadic)
 
 
 def _shape(graph: Graph, name: str | None) -> Shape:
@@ -384,28 +394,43 @@ def _is_accepted(graph: Graph, op: Op, move: Move, level: int) -> bool:
     outputs = [graph[str(name)] for name in op.outputs]
     if any(len(perm) != value.rank for perm, value in zip(move.outputs, outputs, strict=True)):
         return False
-    inputs = [
-        None if name is None else _moved(graph[name], perm) for name, perm in zip(op.inputs, move.inputs, strict=True)
-    ]
-    results = [_moved(value, perm) for value, perm in zip(outputs, move.outputs, strict=True)]
-    return accepts(op, inputs, move.attrs, results, level)
+    inputs = [None if name is None else graph[name] for name in op.inputs]
+    return _ask(op.kind, inputs, move.inputs, move.attrs, outputs, move.outputs, level)
 
 
 def accepts(
     op: Op, inputs: Sequence[Value | None], attrs: Mapping[str, Any], outputs: Sequence[Value], level: int
 ) -> bool:
     """Whether the operation's row takes other inputs and attributes at ``level``, and gives these outputs."""
-    kinds = tuple(None if value is None else (value.known, value.const is not None) for value in inputs)
-    results = tuple(value.known for value in outputs)
-    answer = functools.partial(_answer, op.kind, inputs, attrs, results, level)
-    if any(value is not None and value.const is not None and value.known.dtype.kind != "f" for value in inputs):
-        return answer()  # integers may be sizes or positions, whose values the row asks for
-    key = (op.kind, kinds, tuple(sorted(attrs.items())), results, level)
-    if key not in _answers:
+    return _ask(op.kind, inputs, (None,) * len(inputs), attrs, outputs, (None,) * len(outputs), level)
+
+
+def _ask(
+    kind: str,
+    inputs: Sequence[Value | None],
+    arrivals: Sequence[Perm | None],
+    attrs: Mapping[str, Any],
+    outputs: Sequence[Value],
+    departures: Sequence[Perm | None],
+    level: int,
+) -> bool:
+    """The row's answer for inputs and outputs that are permuted (None: as they are)."""
+    key: Hashable = None
+    if not any(value is not None and is_read_by_rules(value) for value in inputs):
+        seen = tuple([None if value is None else (value.type, value.const is None) for value in inputs])
+        results = tuple([value.type for value in outputs])
+        key = (kind, seen, tuple(arrivals), tuple(attrs.items()), results, tuple(departures), level)
+        known = _answers.get(key)
+        if known is not None:
+            return known
+    moved = [None if value is None else _moved(value, perm) for value, perm in zip(inputs, arrivals, strict=True)]
+    types = [_moved(value, perm).known for value, perm in zip(outputs, departures, strict=True)]
+    answer = _answer(kind, moved, attrs, types, level)
+    if key is not None:
         if len(_answers) >= _MOST_ANSWERS:
             _answers.clear()
-        _answers[key] = answer()
-    return _answers[key]
+        _answers[key] = answer
+    return answer
 
 
 _MOST_ANSWERS = 1 << 14

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,17 +33,18 @@ __all__ = [
 Perm = tuple[int, ...]
 
 
+@functools.cache
 def identity(rank: int) -> Perm:
     return tuple(range(rank))
 
 
 def is_identity(perm: Sequence[int]) -> bool:
-    return all(axis == at for at, axis in enumerate(perm))
+    return tuple(perm) == identity(len(perm))
 
 
 def compose(first: Sequence[int], second: Sequence[int]) -> Perm:
     """The permutation that permuting by ``first`` and then by ``second`` is."""
-    return tuple(first[axis] for axis in second)
+    return tuple([first[axis] for axis in second])
 
 
 def invert(perm: Sequence[int]) -> Perm:
@@ -54,14 +56,16 @@ def invert(perm: Sequence[int]) -> Perm:
 
 def arrange_shape(shape: Sequence[int], perm: Sequence[int]) -> Shape:
     """The shape of the permuted tensor."""
-    return tuple(shape[axis] for axis in perm)
+    return tuple([shape[axis] for axis in perm])
 
 
+@functools.cache
 def channels_last(rank: int) -> Perm:
     """From dimensions as in ONNX (batch, channels, space …) to those of NNAPI's default (batch, space …, channels)."""
     return (0, *range(2, rank), 1)
 
 
+@functools.cache
 def channels_first(rank: int) -> Perm:
     """The way back from ``channels_last``; at rank 3 it is the same permutation."""
     return (0, rank - 1, *range(1, rank - 1))

@@ -64,8 +64,8 @@ class Rewriter:
         trait = trait_of(op) if op is not None else None
         if op is None or not isinstance(trait, Permutes):
             return None
-        rank = self.graph[str(op.inputs[0])].rank
-        return tuple(op.attrs.get(trait.perm) or reversed(range(rank)))
+        perm = op.attrs.get(trait.perm)
+        return tuple(perm) if perm else identity(self.graph[str(op.inputs[0])].rank)[::-1]
 
     def is_reshape(self, op: Op | None) -> bool:
         """Whether an operation only gives its input another shape."""
@@ -77,17 +77,7 @@ class Rewriter:
 
     def cost(self, type_: TensorType, perm: Perm) -> float:
         """What permuting a value of this type costs; infinite where the element type cannot be permuted."""
-        if is_identity(perm):
-            return 0
-        if not _is_movable(type_):
-            return math.inf
-        if moves_only_ones(type_.shape, perm):
-            return 0 if arrange_shape(type_.shape, perm) == type_.shape else RESHAPE
-        plain = type_.nbytes + OPERATION
-        if type_.rank <= MAX_RANK:
-            return plain
-        excess = max(0, len(reduced(type_.shape, perm)[0]) - MAX_RANK)  # more than one transpose, with reshapes around
-        return plain + excess * plain + 2 * RESHAPE
+        return 0 if is_identity(perm) else _cost(type_, perm)
 
     def copy_cost(self, name: str, perm: Perm) -> float:
         """What ``input_for`` would add to the graph."""
@@ -267,6 +257,19 @@ class Rewriter:
 
     def _value(self, stem: str, type_: TensorType) -> Value:
         return self.graph.add_value(Value(self.graph.fresh(stem), type_))
+
+
+@functools.lru_cache(maxsize=1 << 14)  # the same few questions in every block of a network
+def _cost(type_: TensorType, perm: Perm) -> float:
+    if not _is_movable(type_):
+        return math.inf
+    if moves_only_ones(type_.shape, perm):
+        return 0 if arrange_shape(type_.shape, perm) == type_.shape else RESHAPE
+    plain = type_.nbytes + OPERATION
+    if type_.rank <= MAX_RANK:
+        return plain
+    excess = max(0, len(reduced(type_.shape, perm)[0]) - MAX_RANK)  # more than one transpose, with reshapes around
+    return plain + excess * plain + 2 * RESHAPE
 
 
 def _permuted(holds: Provenance | None, perm: Perm) -> Provenance | None:
