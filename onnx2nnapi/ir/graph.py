@@ -264,6 +264,12 @@ class Graph:
         """How many operations read a value, and once more for each graph output that it is."""
         return len(self._dag.adj[name]) + self.outputs.count(name)
 
+    def is_wired(self, op: Op) -> bool:
+        """Whether the edges at an operation are those that it names."""
+        reads = {name for name in (*op.inputs, *op.captured) if name is not None}
+        writes = {name for name in op.outputs if name is not None}
+        return reads == set(self._dag.predecessors(op)) and writes == set(self._dag.successors(op))
+
     def const(self, name: str | None) -> LazyArray | None:
         """The constant of that name; None for what is computed, omitted, or of an enclosing graph."""
         value = self.values.get(name) if name is not None else None

@@ -15,6 +15,7 @@ _KINDS = {"nnapi": re.compile(r"[A-Z][A-Z0-9_]*"), "onnx": re.compile(r"(?:[^\s:
 
 _MAX_RANK = 4  # tensors of a higher rank change hands with dimensions merged (passes/settle_interface.py)
 
+
 def verify(graph: Graph, *, scope: frozenset[str] = frozenset()) -> None:
     """Check names, edges, constants, order and interface of a graph and of the subgraphs in it.
 
@@ -61,10 +62,11 @@ def _values(graph: Graph) -> Iterator[str]:
 def _operations(graph: Graph, ops: Sequence[Op], scope: frozenset[str]) -> Iterator[str]:
     """Kinds are of the dialect, names are known, and the derived edges say the same as Op.inputs and Op.outputs."""
     writers: dict[str, Op] = {}
-    readers: dict[str, set[Op]] = {}
+    kinds: set[str] = set()
     for op in ops:
-        if not _KINDS[graph.dialect].fullmatch(op.kind):
+        if op.kind not in kinds and not _KINDS[graph.dialect].fullmatch(op.kind):
             yield f"{op.kind!r} is no operation of dialect {graph.dialect}"
+        kinds.add(op.kind)
         for name in op.outputs:
             if name is None:
                 continue
@@ -78,10 +80,8 @@ def _operations(graph: Graph, ops: Sequence[Op], scope: frozenset[str]) -> Itera
                 continue
             if name not in graph.values and name not in scope:
                 yield f"{op.origin} reads {name!r}, which is no value"
-            readers.setdefault(name, set()).add(op)
-    for name in graph.values:
-        if graph.producer(name) is not writers.get(name) or set(graph.readers(name)) != readers.get(name, set()):
-            yield f"the edges of {name!r} are not those that the operations name"
+        if not graph.is_wired(op):
+            yield f"the edges of {op.origin} are not those that it names"
 
 
 def _border(graph: Graph, scope: frozenset[str]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from onnx2nnapi.nnapi.rules import Argument, Bound, RuleError, arrange, bind
 from onnx2nnapi.nnapi.schema import SCHEMAS, Role, Schema, Slot, TypeRow
 from onnx2nnapi.nnapi.types import OperandType
 
-__all__ = ["bind_op", "bind_values", "is_read_by_rules", "slot_names"]
+__all__ = ["bind_op", "bind_values", "is_read_by_rules", "signature", "slot_names"]
 
 
 def bind_values(
@@ -62,6 +62,16 @@ def bind_op(graph: Graph, op: Op) -> Bound:
     tensors = [None if name is None else graph[name] for name in op.inputs]
     outputs = [None if name is None else OperandType.of(graph[name].known) for name in op.outputs]
     return bind_values(SCHEMAS[OperationCode[op.kind]], tensors, op.attrs, outputs=outputs)
+
+
+def signature(graph: Graph, op: Op) -> Hashable | None:
+    """Equal for operations of which the row says the same; None where the elements of a constant decide."""
+    values = [None if name is None else graph[name] for name in op.inputs]
+    if any(value is not None and is_read_by_rules(value) for value in values):
+        return None
+    seen = tuple([None if value is None else (value.type, value.const is None) for value in values])
+    results = tuple([None if name is None else graph[name].type for name in op.outputs])
+    return op.kind, seen, tuple(op.attrs.items()), results
 
 
 def is_read_by_rules(value: Value) -> bool:

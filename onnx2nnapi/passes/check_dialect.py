@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
 from onnx2nnapi.errors import FeatureLevelError, InternalError, UnsupportedError, UnsupportedForm
 from onnx2nnapi.ir.graph import Graph, Op
 from onnx2nnapi.nnapi.codes import OperationCode
-from onnx2nnapi.nnapi.infer import bind_op
+from onnx2nnapi.nnapi.infer import bind_op, signature
 from onnx2nnapi.nnapi.rules import RuleError, UnknownValue, level_of, output_types
 from onnx2nnapi.nnapi.schema import SCHEMAS, Permutes, Regroups
 from onnx2nnapi.options import Options
@@ -23,22 +23,30 @@ def verify_dialect(graph: Graph, options: Options) -> None:
     Raises:
         InternalError: naming the operation and what its row says.
     """
-    for op in _all_ops(graph):
-        try:
-            bound = bind_op(op[0], op[1])
-            level = 1 if _is_late(op[1]) else level_of(bound)
-            inferred = output_types(bound, bound.outputs)
-        except (KeyError, RuleError) as error:
-            if _is_late(op[1]):
-                continue
-            raise InternalError(f"{op[1].kind} is not accepted: {error}", where=op[1].origin) from None
-        except UnknownValue:
-            continue
-        if level > options.feature_level:
-            raise InternalError(f"{op[1].kind} came to need feature level {level}", where=op[1].origin)
-        for type_, declared in zip(inferred, bound.outputs, strict=False):
-            if declared is not None and type_ != declared:
-                raise InternalError(f"{op[1].kind} gives {type_}, its output is {declared}", where=op[1].origin)
+    accepted: set[Hashable] = set()  # networks repeat themselves
+    for owner, op in _all_ops(graph):
+        key = signature(owner, op)
+        if key is None or key not in accepted:
+            _verify_op(owner, op, options.feature_level)
+            accepted.add(key)
+
+
+def _verify_op(graph: Graph, op: Op, target: int) -> None:
+    try:
+        bound = bind_op(graph, op)
+        level = 1 if _is_late(op) else level_of(bound)
+        inferred = output_types(bound, bound.outputs)
+    except (KeyError, RuleError) as error:
+        if _is_late(op):
+            return
+        raise InternalError(f"{op.kind} is not accepted: {error}", where=op.origin) from None
+    except UnknownValue:
+        return
+    if level > target:
+        raise InternalError(f"{op.kind} came to need feature level {level}", where=op.origin)
+    for type_, declared in zip(inferred, bound.outputs, strict=False):
+        if declared is not None and type_ != declared:
+            raise InternalError(f"{op.kind} gives {type_}, its output is {declared}", where=op.origin)
 
 
 def check_levels(graph: Graph, options: Options) -> bool:
@@ -60,9 +68,7 @@ def check_levels(graph: Graph, options: Options) -> bool:
             continue
         if level > options.feature_level:
             problems.append(
-                FeatureLevelError(
-                    f"its {op.kind}", required=level, target=options.feature_level, where=op.origin
-                )
+                FeatureLevelError(f"its {op.kind}", required=level, target=options.feature_level, where=op.origin)
             )
     if problems:
         raise UnsupportedError.collected(problems)

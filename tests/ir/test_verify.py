@@ -38,7 +38,7 @@ FAULTS: dict[str, Callable[[Graph], object]] = {
     "value 'c' is read and never written": set_field("c", "const", None),
     "holds permutation": set_field("y", "holds", Provenance("y", (0, 2))),
     "is no operation of dialect nnapi": lambda graph: setattr(graph.ops[0], "kind", "Add"),
-    "the edges of 'x' are not those": lambda graph: setattr(graph.ops[0], "inputs", ("c", "c")),
+    "are not those that it names": lambda graph: setattr(graph.ops[0], "inputs", ("c", "c")),
     "an input is named twice": lambda graph: graph.inputs.append("x"),
     "output 'w' is no value": lambda graph: graph.outputs.append("w"),
     "there are 2 outputs for 1 ports": lambda graph: graph.outputs.append("y"),
