@@ -48,7 +48,7 @@ STATUS = {
     "body": "becomes other operators, by its definition in onnx",
     "frontend": "is gone when the model has been read",
     "constant": "is computed when the model is converted, if its inputs are constant; else refused",
-    "no": "has values that NNAPI lacks",
+    "no": "is refused: NNAPI cannot say it",
 }
 
 
@@ -67,6 +67,7 @@ def onnx_operators() -> list[OperatorStatus]:
 
 def _status(schema: Any) -> OperatorStatus:
     from onnx2nnapi.passes.legalize import rules
+    from onnx2nnapi.passes.legalize.refused import REASONS
     from onnx2nnapi.probes import lowest_level
 
     name, since = str(schema.name), int(schema.since_version)
@@ -74,16 +75,13 @@ def _status(schema: Any) -> OperatorStatus:
     if foreign:
         return OperatorStatus(name, since, "no", None, f"NNAPI has no {foreign}")
     level = lowest_level(schema)
-    if name in rules():
+    if name in REASONS and level is None:
+        return OperatorStatus(name, since, "no", None, REASONS[name][0])
+    if name in rules() and name not in REASONS:
         return OperatorStatus(name, since, "rule", level, *_note(name))
     if schema.has_function or schema.has_context_dependent_function:
         return OperatorStatus(name, since, "body", level, "")
-    if level or name in _INLINED:
-        return OperatorStatus(name, since, "frontend", level, _INLINED.get(name, ""))
-    return OperatorStatus(name, since, "constant", None, "")
-
-
-_INLINED = {"If": "where its condition is known when the model is converted: the branch that runs"}
+    return OperatorStatus(name, since, "frontend" if level else "constant", level, "")
 
 
 def _foreign_values(schema: Any) -> str:

@@ -36,6 +36,8 @@ _OWN_ATTRIBUTES: dict[str, dict[str, Any]] = {
     "LSTM": {"hidden_size": 4},
     "Mod": {"fmod": 1},
     "RNN": {"hidden_size": 4},
+    "RoiAlign": {"coordinate_transformation_mode": "output_half_pixel", "sampling_ratio": 2},
+    "ScatterElements": {"axis": 3},
     "Split": {"num_outputs": 2},
 }
 

@@ -453,7 +453,7 @@ def test_check_exits_with_0_only_when_all_converts(digits: pathlib.Path, refused
     assert "all 14 nodes convert" in text
     result = invoke("check", refused)
     assert result.exit_code == 1
-    assert "Det (2 nodes): no NNAPI operations are known for this operator\n  at: first, second" in result.stdout
+    assert "Det (2 nodes): NNAPI computes no determinants\n  at: first, second" in result.stdout
     data = json.loads(invoke("check", refused, "--json").stdout)
     assert data["convertible"] is False
 

@@ -77,6 +77,7 @@ def test_a_rule_has_a_level_and_says_what_it_does(operators: dict[str, OperatorS
         ("Attention", "body", 3),
         ("Shape", "frontend", 1),
         ("StringSplit", "no", None),
+        ("Det", "no", None),
         ("SequenceAt", "no", None),
     ],
 )

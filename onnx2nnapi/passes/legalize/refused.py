@@ -13,6 +13,10 @@ _PLACES = "NNAPI has no operation that writes to computed places"
 
 # operator -> why, and the way out
 REASONS: dict[str, tuple[str, str]] = {
+    "Attention": (
+        "it is of a form without a definition, or gives its masked scores out, which hold infinities that NNAPI lacks",
+        "export the model without qk_matmul_output",
+    ),
     "Bernoulli": (_RANDOM, _CUT),
     "Compress": (_OPEN, _CUT),
     "DeformConv": ("its kernel reads from computed places", _CUT),
