@@ -59,7 +59,7 @@ def expand(graph: Graph, op: Op) -> bool:
 
 def _expanded(graph: Graph, op: Op) -> list[Op] | None:
     """The operations that took the place of ``op``, None where its operator has no usable body."""
-    function = _body(graph, op)
+    function = None if _gives_infinities(graph, op) else _body(graph, op)
     if function is None:
         return None
     attributes = {entry.name: entry for entry in node_proto(op.kind, op.attrs, (), ()).attribute}
@@ -80,6 +80,14 @@ def _expanded(graph: Graph, op: Op) -> list[Op] | None:
         part.origins = op.origins
     graph.replace(op, sweep.ops)
     return sweep.ops
+
+
+def _gives_infinities(graph: Graph, op: Op) -> bool:
+    """Whether an Attention has its masked scores as an output: minus infinity there is what NNAPI's sums saturate."""
+    masks = [graph[name].type for name in op.inputs[3:4] if name is not None]
+    masked = op.attrs.get("is_causal") or any(type_ is not None and type_.dtype.kind == "b" for type_ in masks)
+    wanted = op.kind == "Attention" and any(name is not None for name in op.outputs[3:])
+    return wanted and bool(masked) and op.attrs.get("qk_matmul_output_mode") in (1, 2)
 
 
 def _body(graph: Graph, op: Op) -> FunctionProto | None:

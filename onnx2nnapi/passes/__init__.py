@@ -24,6 +24,7 @@ from onnx2nnapi.passes.inline_control import inline_control
 from onnx2nnapi.passes.layout import layout
 from onnx2nnapi.passes.legalize.driver import legalize
 from onnx2nnapi.passes.recognize_clip import recognize_clip
+from onnx2nnapi.passes.recognize_shuffle import recognize_shuffle
 from onnx2nnapi.passes.remove_identities import remove_identities
 from onnx2nnapi.passes.settle_interface import settle_interface
 from onnx2nnapi.passes.settle_submodels import settle_submodels
@@ -44,6 +45,7 @@ PIPELINE: tuple[Pass, ...] = (
     legalize,  # the dialect changes here; everything before speaks ONNX, everything after NNAPI
     fold_constants,  # what the rules computed from constants
     eliminate_common,  # before layout: several readers of one tensor share one bracketing transpose
+    recognize_shuffle,  # before layout, which would move the transpose away from its reshapes
     layout,  # before fusion and the level check: it removes most of what legalize bracketed operations with
     settle_interface,  # after layout has joined reshapes, before the check: NNAPI reshapes from ranks up to 4 only
     eliminate_dead,  # before the check: what nobody needs is not refused

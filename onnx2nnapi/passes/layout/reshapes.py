@@ -97,6 +97,8 @@ def _lower(rewriter: Rewriter, op: Op) -> bool:
         return False
     origin = str(source.inputs[0])
     shape = graph[origin].shape
+    if len(shape) > MAX_RANK:  # NNAPI reshapes from ranks up to 4 only, and the interface settles the reshape in front
+        return False
     if not all(_suits(graph[item], shape, result.shape) for item in op.inputs if item is not None and item != name):
         return False
     inputs = [origin if item == name else item for item in op.inputs]
