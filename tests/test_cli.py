@@ -189,6 +189,26 @@ def test_names_may_hold_separators(odd: pathlib.Path, tmp_path: pathlib.Path) ->
         assert onnx2nnapi.load(tmp_path / "o.nnapi").inputs[0].shape == (2, 3)
 
 
+@pytest.mark.parametrize(
+    ("flags", "kept"),
+    [
+        (["--keep-dynamic"], ("*",)),
+        (["--keep-dynamic", "-q"], ("*",)),
+        (["--keep-dynamic", "N"], ("N",)),
+        (["--keep-dynamic=N", "--keep-dynamic=M"], ("N", "M")),
+        ([], ()),
+    ],
+)
+def test_symbols_that_stay_open(
+    flags: list[str], kept: tuple[str, ...], odd: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(model: str, options: onnx2nnapi.Options, **_: object) -> None:
+        raise onnx2nnapi.UnsupportedError(f"kept {options.keep_dynamic}")
+
+    monkeypatch.setattr("onnx2nnapi.api.convert", fail)
+    assert error_line("convert", odd, *flags) == f"kept {kept}"
+
+
 @pytest.mark.parametrize("value", ["[[1, -1, 2]]", "FILE"])
 def test_set_freezes_an_input(tmp_path: pathlib.Path, value: str) -> None:
     nodes = [helper.make_node("Mul", ["x", ODD], ["y"])]

@@ -111,6 +111,14 @@ _CONVERSION = (
         help="The size of a symbolic dimension.",
     ),
     click.option(
+        "--keep-dynamic",
+        metavar="[SYMBOL]",
+        is_flag=False,
+        flag_value="*",
+        multiple=True,
+        help="Leave a symbolic dimension open, or all of them: alone at the end, or before another option.",
+    ),
+    click.option(
         "--set",
         "set",
         metavar="NAME=VALUE",
