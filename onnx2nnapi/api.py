@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from onnx2nnapi.ir.garbage import collector_off
@@ -42,6 +43,26 @@ def convert(
         InvalidModelError: no valid model, or options that contradict it.
         UnsupportedError: it cannot be expressed in NNAPI at the target's level; all refusals at once.
     """
+    chosen = Options.of(options, overrides)
+    build = partial(_build, model, base_dir, described=chosen, progress=progress, dump=dump)
+    if not chosen.keep_dynamic:
+        return build(chosen)
+    from onnx2nnapi.dynamic import convert_open
+    from onnx2nnapi.frontend.load import load_model
+
+    return convert_open(build, load_model(model, base_dir).proto.graph, chosen)
+
+
+def _build(
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto,
+    base_dir: str | os.PathLike[str] | None,
+    options: Options,
+    *,
+    described: Options,
+    progress: Callable[[str], None] | None,
+    dump: str | os.PathLike[str] | None,
+) -> Program:
+    """Convert a model whose sizes ``options`` bind; the program's metadata tell of the options ``described``."""
     from onnx2nnapi.frontend.expand import expand_all
     from onnx2nnapi.frontend.importer import import_model
     from onnx2nnapi.frontend.load import load_model
@@ -49,23 +70,20 @@ def convert(
     from onnx2nnapi.passes.legalize import has_rule
     from onnx2nnapi.passes.manager import run_passes
 
-    chosen = Options.of(options, overrides)
     tell = progress or (lambda stage: None)
     tell("import")
     loaded = load_model(model, base_dir)
     nodes = len(loaded.proto.graph.node)
-    graph = import_model(loaded, chosen)
+    graph = import_model(loaded, options)
     del loaded  # the graph has all that is needed of it
     expand_all(graph, has_rule)
-    run_passes(graph, chosen, progress=progress, dump=dump)
+    run_passes(graph, options, progress=progress, dump=dump)
     tell("lower")
     sources = (os.fspath(model),) if isinstance(model, (str, os.PathLike)) else ()
-    return lower(graph, chosen, metadata=_metadata(model, chosen, nodes), sources=sources)
+    return lower(graph, options, metadata=_metadata(model, described, nodes), sources=sources)
 
 
-def _metadata(
-    model: str | os.PathLike[str] | bytes | onnx.ModelProto, options: Options, nodes: int
-) -> dict[str, str]:
+def _metadata(model: str | os.PathLike[str] | bytes | onnx.ModelProto, options: Options, nodes: int) -> dict[str, str]:
     return {
         "model_sha256": _digest(model),
         "onnx_nodes": str(nodes),

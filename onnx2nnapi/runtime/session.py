@@ -161,7 +161,16 @@ class Session:
         missing = [name for name in known if name not in feeds]
         if missing:
             raise FeedError(f"no array is given for {', '.join(map(repr, missing))}")
-        return {port.name: _checked(port, feeds[port.name]) for port in self.inputs}
+        given = {port.name: _checked(port, feeds[port.name]) for port in self.inputs}
+        sizes: dict[str, int] = {}
+        for port in self.inputs:
+            for dim, size in zip(port.shape, given[port.name].shape, strict=True):
+                if isinstance(dim, str) and sizes.setdefault(dim, size) != size:
+                    raise FeedError(
+                        f"has the shape {list(given[port.name].shape)}, but {dim!r} is {sizes[dim]} in another input",
+                        where=f"input {port.name!r}",
+                    )
+        return given
 
     def _output(self, port: Port, tensors: Mapping[str, Array | None], given: Mapping[str, Array]) -> Array:
         dtype = _dtype(port.dtype)
