@@ -154,7 +154,7 @@ def _covered(window: Window) -> Window:
 
 def _pool(b: Builder, kind: str, x: Value, window: Window) -> Value:
     top, left, bottom, right = window.pads
-    if bottom < 0 or right < 0:  # rows that no window reaches
+    if -bottom >= window.strides[0] or -right >= window.strides[1]:  # NNAPI would put a window on what none reaches
         x = slice_nhwc(
             b, x, (0, 0, 0, 0), (x.shape[0], x.shape[1] + min(bottom, 0), x.shape[2] + min(right, 0), x.shape[3])
         )
