@@ -24,10 +24,9 @@ from onnx2nnapi.passes.legalize.shapes import MAX_RANK, axis_of, binary, broadca
 @legalizes("TopK")
 def top_k(b: Builder, op: Op) -> tuple[Value, Value]:
     """TOPK_V2 of the reversed axis, moved last: of equals it takes the last, ONNX the first. The least are negated."""
-    x, count = b.inputs(op)
-    k = int(b.constant(count, "k").reshape(-1)[0])
+    x = b.inputs(op)[0]
     axis = axis_of(op.attrs["axis"], x.rank)
-    size = x.shape[axis]
+    size, k = x.shape[axis], b.out_shape(op)[axis]
     if not k:
         b.unsupported("k is 0, and NNAPI has no empty tensors")
     b.needs_level(3, "TopK")
@@ -72,11 +71,11 @@ def _hardmax(b: Builder, x: Value, axis: int) -> Value:
 @legalizes("OneHot")
 def one_hot(b: Builder, op: Op) -> Value:
     """SELECT between the two values where EQUAL finds the index, counted from either end, among the places."""
-    indices, depth, values = b.inputs(op)
-    size = int(b.constant(depth, "depth").reshape(-1)[0])
+    indices, _, values = b.inputs(op)
     shape = b.out_shape(op)
     rank = b.in_type(op).rank
     axis = axis_of(op.attrs["axis"], rank + 1)
+    size = shape[axis]
     dtype = indices.known.dtype if indices.known.dtype.itemsize > 1 else np.dtype(np.int32)
     column = b.reshape(cast_to(b, indices, dtype), (*indices.shape[:axis], 1, *indices.shape[axis:])[: rank + 1])
     places = np.arange(size).reshape([-1 if i == axis else 1 for i in range(rank + 1)])
