@@ -23,7 +23,7 @@ from onnx2nnapi.program import Port, Program, Segment
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["convert_open"]
+__all__ = ["convert_open", "sample"]
 
 ALL = "*"
 MAX_PORT_RANK = 4  # above, dimensions are merged at the border, which open ones cannot be
@@ -45,7 +45,7 @@ def convert_open(convert: Callable[[Options], Program], graph: onnx.GraphProto, 
         UnsupportedError: something depends on a symbol that NNAPI must know; it names the node and the flag.
     """
     inputs = _open_inputs(graph, options)
-    symbols = list(dict.fromkeys(dim for dims in inputs.values() for dim in dims if isinstance(dim, str)))
+    symbols = _symbols(inputs)
     refusal: UnsupportedError | InvalidModelError | None = None
     for sizes in SIZES:
         try:
@@ -53,6 +53,34 @@ def convert_open(convert: Callable[[Options], Program], graph: onnx.GraphProto, 
         except (UnsupportedError, InvalidModelError) as error:
             refusal = refusal or error
     raise refusal or InvalidModelError("no sizes were tried")
+
+
+def sample(graph: onnx.GraphProto, options: Options) -> Options:
+    """The options of one of these conversions, with every open size bound, for a look at it.
+
+    Raises:
+        InvalidModelError, UnsupportedError: as from ``convert_open``, of the symbols.
+    """
+    inputs = _open_inputs(graph, options)
+    return _bound(inputs, _symbols(inputs), SIZES[0], 0, options)[1]
+
+
+def _symbols(inputs: Mapping[str, Sequence[int | str]]) -> list[str]:
+    return list(dict.fromkeys(dim for dims in inputs.values() for dim in dims if isinstance(dim, str)))
+
+
+def _bound(
+    inputs: Mapping[str, Sequence[int | str]],
+    symbols: Sequence[str],
+    sizes: Sequence[int],
+    position: int,
+    options: Options,
+) -> tuple[dict[str, int], Options]:
+    """The symbols' sizes in the conversion ``position``, and its options."""
+    # different sizes for different symbols, which need not be equal, at ratios that no pooling turns into another's
+    chosen = {symbol: sizes[0] * number + sizes[position] for number, symbol in enumerate(symbols)}
+    shapes = {name: [chosen[dim] if isinstance(dim, str) else dim for dim in dims] for name, dims in inputs.items()}
+    return chosen, dataclasses.replace(options, input_shapes={**options.shapes, **shapes}, keep_dynamic=())
 
 
 def _open_inputs(graph: onnx.GraphProto, options: Options) -> dict[str, list[int | str]]:
@@ -95,11 +123,8 @@ def _merged(
     options: Options,
 ) -> Program:
     variants: list[tuple[dict[str, int], Program]] = []
-    for position, size in enumerate(sizes):
-        # different sizes for different symbols, which need not be equal, at ratios that no pooling turns into another's
-        chosen = {symbol: sizes[0] * number + size for number, symbol in enumerate(symbols)}
-        shapes = {name: [chosen[dim] if isinstance(dim, str) else dim for dim in dims] for name, dims in inputs.items()}
-        bound = dataclasses.replace(options, input_shapes={**options.shapes, **shapes}, keep_dynamic=())
+    for position in range(len(sizes)):
+        chosen, bound = _bound(inputs, symbols, sizes, position, options)
         try:
             variants.append((chosen, convert(bound)))
         except InvalidModelError:

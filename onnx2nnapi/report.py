@@ -204,6 +204,8 @@ def check(
     Raises:
         InvalidModelError: no valid model, or options that contradict it. What cannot be converted is in the report.
     """
+    from onnx2nnapi.api import convert
+    from onnx2nnapi.dynamic import sample
     from onnx2nnapi.frontend.expand import expand_all
     from onnx2nnapi.frontend.importer import import_model
     from onnx2nnapi.frontend.load import load_model
@@ -218,14 +220,24 @@ def check(
         return Report((), _refusals([error], None), chosen.feature_level, None)
     file = _File.of(loaded.proto.graph, chosen)
     try:
-        graph = import_model(loaded, chosen)
+        bound = sample(loaded.proto.graph, chosen) if chosen.keep_dynamic else chosen
+        graph = import_model(loaded, bound)
         expand_all(graph, has_rule)
     except UnsupportedError as error:
         problems = _flat([error])
         nodes = _judged(list(file.nodes), {}, problems, unread=True)
         return Report(nodes, _refusals(problems, file), chosen.feature_level, None)
     del loaded
-    source, problems, level = _convert(graph, chosen, progress)
+    source, problems, level = _convert(graph, bound, progress)
+    assumptions = tuple(graph.assumptions)
+    if bound is not chosen:
+        shapes = ", ".join(f"{name} {list(shape)}" for name, shape in bound.shapes.items())
+        assumptions = (*assumptions, f"bytes and MACs are those at the sizes {shapes}")
+        if not problems:
+            try:
+                level = convert(model, chosen, base_dir=base_dir, progress=progress).required_level
+            except UnsupportedError as error:
+                problems = _flat([error])
     file.constants.update(name for name, value in source.values.items() if value.const is not None)
     found = {origin: NodeReport(origin, "unneeded") for origin in file.nodes if origin not in file.needed}
     return Report(
@@ -233,7 +245,7 @@ def check(
         _refusals(problems, file),
         chosen.feature_level,
         None if problems else level,
-        tuple(graph.assumptions),
+        assumptions,
     )
 
 

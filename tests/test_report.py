@@ -179,6 +179,23 @@ def test_the_way_out_is_named_where_the_model_is_not_even_read() -> None:
     )
 
 
+def test_a_size_that_stays_open() -> None:
+    graph = model([node("Relu", "x", "y")], {"x": ["N", 3]}, ["y"])
+    report = check(graph, keep_dynamic=["N"])
+    assert report.convertible
+    assert report.nodes[0].operations == ("RELU",)
+    assert report.assumptions == ("bytes and MACs are those at the sizes x [24, 3]",)
+
+
+def test_a_size_that_cannot_stay_open() -> None:
+    nodes = [node("Shape", "x", "sizes"), node("Cast", "sizes", "f", to=TensorProto.FLOAT), node("Add", "x f", "y")]
+    graph = model(nodes, {"x": ["N", 2]}, ["y"])
+    with pytest.raises(onnx2nnapi.UnsupportedError) as refused:
+        onnx2nnapi.convert(graph, keep_dynamic="N")
+    (group,) = check(graph, keep_dynamic="N").refusals
+    assert group.reason == refused.value.message
+
+
 def test_an_operator_of_an_unknown_domain_is_named() -> None:
     nodes = [node("Relu", "x", "a"), node("Foo", "a", "y", domain="my"), node("Abs", "a", "z")]
     report = check(model(nodes, {"x": [2]}, ["y", "z"]))
