@@ -225,6 +225,23 @@ def _dropout(op: Op, context: Context) -> Op | list[Op]:
     return [op, Op("Cast", (mask,), (wanted,), {"to": to}, op.origins)]
 
 
+@_normalizes("Compress")
+def _compress(op: Op, context: Context) -> Op | list[Op]:
+    """With a constant condition a Gather, of the flattened tensor where no axis is given."""
+    condition = context.array(op.inputs[1])
+    if condition is None:
+        return op
+    places = context.constant(_stem(op, "places"), np.flatnonzero(condition), np.int64)
+    if "axis" in op.attrs:
+        return Op("Gather", (op.inputs[0], places), op.outputs, {"axis": op.attrs["axis"]}, op.origins)
+    flat = context.fresh(_stem(op, "flat"))
+    shape = context.constant(_stem(op, "flat_shape"), [-1], np.int64)
+    return [
+        Op("Reshape", (op.inputs[0], shape), (flat,), {}, op.origins),
+        Op("Gather", (flat, places), op.outputs, {"axis": 0}, op.origins),
+    ]
+
+
 @_normalizes("Upsample")
 def _upsample(op: Op, context: Context) -> Op:
     mode = str(op.attrs.get("mode", "nearest"))

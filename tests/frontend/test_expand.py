@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnx2nnapi.frontend.expand import expand
+from onnx2nnapi.frontend.expand import expand, expand_all
 from tests.frontend.building import imported, kinds, model, node, run, value
 
 BODIES: list[tuple[str, list[list[int]], dict[str, Any]]] = [
@@ -49,3 +49,21 @@ def test_the_order_of_operations_around_a_body_is_kept() -> None:
     graph = imported(model(nodes, [value("x", [2])], ["y"]))
     assert expand(graph, graph.ops[1])
     assert kinds(graph) == ["Relu", "HardSigmoid", "Mul", "Exp"]
+
+
+def test_bodies_of_bodies_are_expanded_until_all_is_known() -> None:
+    graph = imported(model([node("HardSwish", ["x"], ["y"])], [value("x", [2])], ["y"]))
+    assert expand_all(graph, lambda kind: kind in ("Mul", "Add", "Max", "Min"))
+    assert {"HardSwish", "HardSigmoid"}.isdisjoint(kinds(graph))
+    assert not expand_all(graph, lambda kind: True)
+
+
+def test_a_body_of_unknown_sizes_is_left_alone() -> None:
+    inputs = [value(name, []) for name in ("start", "limit", "delta")]
+    graph = imported(
+        model([node("Range", ["start", "limit", "delta"], ["r"]), node("ReduceSum", ["r"], ["y"])], inputs, ["y"])
+    )
+    before = sorted(graph.values)
+    assert not expand_all(graph, lambda kind: kind != "Range")
+    assert kinds(graph)[0] == "Range"
+    assert sorted(graph.values) == before
