@@ -288,7 +288,7 @@ def _by_reference(kind: str, attrs: Attrs, opset: int, arrays: Arrays, outputs: 
     names = [None if array is None else f"i{at}" for at, array in enumerate(arrays)]
     node = node_proto(kind, attrs, names, [f"o{at}" for at in range(outputs)])
     graph = onnx.GraphProto(name="one node", node=[node])
-    feeds = {name: array for name, array in zip(names, arrays, strict=True) if name is not None}
+    feeds = {n: a for n, a in zip(names, arrays, strict=True) if n is not None and a is not None}
     for name, array in feeds.items():
         entry = graph.input.add(name=name)
         entry.type.tensor_type.elem_type = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)

@@ -24,7 +24,17 @@ from onnx2nnapi.errors import ArtifactError, InternalError
 from onnx2nnapi.ir.sources import DataFile, FileSource
 from onnx2nnapi.ir.types import Array, LazyArray, Shape
 
-__all__ = ["ALIGNMENT", "DESCRIPTION", "FORMAT_VERSION", "Artifact", "MappedFile", "MappedSource", "read", "replacing", "write"]
+__all__ = [
+    "ALIGNMENT",
+    "DESCRIPTION",
+    "FORMAT_VERSION",
+    "Artifact",
+    "MappedFile",
+    "MappedSource",
+    "read",
+    "replacing",
+    "write",
+]
 
 FORMAT_VERSION = 1
 FORMAT = "onnx2nnapi"

@@ -250,7 +250,7 @@ class Elementwise:
 
 @dataclass(frozen=True, slots=True)
 class AxisAttr:
-    """Passes any permutation of ``input`` (or of every variadic input), when attribute ``name`` (a dimension) is mapped.
+    """Passes any permutation of ``input`` (or of each variadic input), when attribute ``name`` (a dimension) is mapped.
 
     ``keeps`` names a BOOL that decides whether the dimension stays in the output; None: it stays; ``drops``: it goes;
     ``inserts``: the dimension is one of the output's only. Where the output's rank is another than these say (GATHER

@@ -131,7 +131,7 @@ def _first(intervals: Intervals, op: Op) -> Interval:
 def _index_of(axis_input: int = 0) -> Rule:
     def rule(intervals: Intervals, op: Op) -> Interval:
         name = op.inputs[axis_input]
-        type_ = intervals.graph.values[name].type if name in intervals.graph.values else None  # type: ignore[index]
+        type_ = intervals.graph.values[name].type if name in intervals.graph.values else None
         return Interval(0, max(type_.shape, default=1) - 1) if type_ is not None else _EVERYTHING
 
     return rule
@@ -147,7 +147,7 @@ def _cast(intervals: Intervals, op: Op) -> Interval:
 
 def _reduced_sum(intervals: Intervals, op: Op) -> Interval:
     name = op.inputs[0]
-    type_ = intervals.graph.values[name].type if name in intervals.graph.values else None  # type: ignore[index]
+    type_ = intervals.graph.values[name].type if name in intervals.graph.values else None
     count = type_.size if type_ is not None else 0
     return intervals.input(op, 0) * Interval(0, count) if count else _EVERYTHING
 

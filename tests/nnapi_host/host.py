@@ -291,11 +291,13 @@ class HostLibrary(Driver):
 
     @property
     def violations(self) -> list[str]:
-        return self.c.host_violations().decode().splitlines()
+        text: bytes = self.c.host_violations()
+        return text.decode().splitlines()
 
     @property
     def log(self) -> list[str]:
-        return self.c.host_log().decode().splitlines()
+        text: bytes = self.c.host_log()
+        return text.decode().splitlines()
 
     @property
     def calls(self) -> list[str]:

@@ -38,7 +38,7 @@ class Flow:
     refused: str = ""
 
     def oracle(self) -> Any:
-        """onnx.reference for If; a Loop's scan outputs it joins otherwise than the standard says, and knows few Scans."""
+        """onnx.reference for If; a Loop's scan outputs it joins otherwise than the standard says."""
         if "If (" in self.text:
             return ReferenceEvaluator(self.model())
         return onnxruntime.InferenceSession(self.model().SerializeToString(), providers=["CPUExecutionProvider"])
@@ -146,6 +146,28 @@ FLOWS = [
         }""",
         ({"x": X},),
         since=1,
+    ),
+    Flow(
+        "if over tensors of rank 5 and of no elements",
+        """g (bool c, float[1,2,3,2,2] x, float[2,0] z) => (float[1,2,3,2,2] y, float[2,0] v) {
+            n = Neg(x)
+            y, v = If (c) <
+                then_branch = t () => (a, p) { a = Relu(n) p = Relu(z) },
+                else_branch = e () => (d, q) { d = Transpose <perm = [0,1,2,4,3]> (n) q = Neg(z) }>
+        }""",
+        tuple({"c": flag(c), "x": f32(1, 2, 3, 2, 2), "z": f32(2, 0)} for c in (True, False)),
+        since=3,
+        has="IF",
+    ),
+    Flow(
+        "loop that carries rank 5",
+        """g (int64 m, float[1,2,3,2,2] x) => (float[1,2,3,2,2] y) <bool go = {1}> {
+            y = Loop (m, go, x) <body = b (int64 i, bool k, float[1,2,3,2,2] s) => (bool k2, float[1,2,3,2,2] t) {
+                k2 = Identity(k) r = Transpose <perm = [0,1,2,4,3]> (s) t = Add(r, x)
+            }>
+        }""",
+        tuple({"m": trips(n), "x": f32(1, 2, 3, 2, 2)} for n in (0, 3)),
+        has="WHILE",
     ),
     Flow(
         "loop whose trips the run tells",

@@ -61,7 +61,7 @@ def fully_connected(b: Builder, x: Value, weights: Value, bias: Value | None = N
 
 @legalizes("MatMul")
 def matmul(b: Builder, op: Op) -> Value:
-    """FULLY_CONNECTED where one right matrix serves all rows, else BATCH_MATMUL (level 6); below it a product a matrix."""
+    """FULLY_CONNECTED where one right matrix serves all rows, else BATCH_MATMUL (level 6) or a product a matrix."""
     x, y = b.inputs(op)
     result = matmul_of(b, x, y)
     return b.reshape(result, b.out_shape(op))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -334,13 +335,17 @@ def tile(b: Builder, op: Op) -> Value:
         return x
     if x.rank > MAX_RANK:
         for axis, count in enumerate(multiples):
-            x = along(b, x, axis, lambda v, inner, n=count: concat(b, [v] * n, inner))
+            x = along(b, x, axis, partial(_repeated, b, int(count)))
         return x
     if b.at_least(3):
         return carried(b, "TILE", x, lambda value: b.emit("TILE", value, multiples=tuple(multiples)))
     for axis, count in enumerate(multiples):
         x = concat(b, [x] * int(count), axis)
     return x
+
+
+def _repeated(b: Builder, count: int, x: Value, axis: int) -> Value:
+    return concat(b, [x] * count, axis)
 
 
 @legalizes("Pad")
