@@ -38,7 +38,7 @@ class Flow:
     refused: str = ""
 
     def oracle(self) -> Any:
-        """onnx.reference for If; a Loop's scan outputs it joins otherwise than the standard says."""
+        """onnx.reference for If; it joins a Loop's scan outputs otherwise than the standard, and knows few Scans."""
         if "If (" in self.text:
             return ReferenceEvaluator(self.model())
         return onnxruntime.InferenceSession(self.model().SerializeToString(), providers=["CPUExecutionProvider"])
