@@ -195,10 +195,16 @@ class Builder:
         if value.name not in self._captures:
             if value.const is not None:
                 self._captures[value.name] = self.graph.constant(value.name, value.const, value.type, value.holds)
+            elif not value.known.size:  # no operand can hold it, and nothing is in it
+                nothing = LazyArray.of(np.zeros(value.shape, value.known.dtype))
+                self._captures[value.name] = self.graph.constant(value.name, nothing, value.type, value.holds)
             else:
-                self.captured.append(value)
-                inner = self._captures[value.name] = self.stand_in(value)
-                inner.holds, inner.bounds = value.holds, value.bounds
+                given = value if value.rank <= MAX_RANK else self.outer.reshape(value, (value.known.size,))
+                self.captured.append(given)
+                inner = self.stand_in(given)
+                inner.holds, inner.bounds = given.holds, given.bounds
+                self._captures[given.name] = inner
+                self._captures[value.name] = self.reshape(inner, value.shape)
         return self._captures[value.name]
 
     # -- what it makes -----------------------------------------------------------------------------------------------

@@ -95,7 +95,10 @@ CASES = [
     case("ReverseSequence", x=f32(4, 3, 2), lens=Const(np.array([4, 2, 3], np.int64)), since=2),
     case("ReverseSequence", x=f32(4, 3, 2), lens=Const(np.array([3, 3, 3], np.int64)), since=2),
     case("ReverseSequence", x=f32(3, 4), lens=Const(np.array([4, 1, 2], np.int64)), batch_axis=0, time_axis=1, since=2),
-    case("ReverseSequence", x=f32(4, 3, 2), lens=ints(3, low=1, high=4, dtype=np.int64), refused="must be constant"),
+    case(
+        "ReverseSequence", x=f32(4, 3, 2), lens=np.array([4, 2, 0], np.int64), since=3, oracle="onnxruntime", opset=17
+    ),
+    case("ReverseSequence", x=f32(3, 4), lens=np.array([4, 1, 2], np.int64), batch_axis=0, time_axis=1, since=3),
     case("ReverseSequence", x=ints(4, 3), lens=Const(np.array([4, 2, 3], np.int64)), since=4),
 ]
 

@@ -83,9 +83,9 @@ def section(b: Builder, value: Value, axis: int, index: int, count: int, span: i
     size = value.shape[axis] // count
     shape = [span * size if i == axis else n for i, n in enumerate(value.shape)]
     if value.const is None and axis == 0 and not b.at_least(2):
-        return b.emit(
-            "EMBEDDING_LOOKUP", b.const(np.arange(index * size, (index + span) * size, dtype=np.int32)), value
-        )
+        places = b.const(np.arange(index * size, (index + span) * size, dtype=np.int32))
+        rows = value if value.rank > 1 else b.reshape(value, (value.shape[0], 1))
+        return b.reshape(b.emit("EMBEDDING_LOOKUP", places, rows), shape)
     if value.const is None:
         begin = [index * size if i == axis else 0 for i in range(value.rank)]
         return sliced(b, value, begin, shape, [1] * value.rank)

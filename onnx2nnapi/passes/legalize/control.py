@@ -24,8 +24,9 @@ LAST = 2**31 - 1  # of int32, in which trips are counted
 
 CHEAP_OPS, CHEAP_ELEMENTS = 32, 1 << 18  # of both branches together, where both are computed
 
-# What may fail on values that the other branch is there to avoid: indices that are outside, division by zero.
-_FAIL = {"GatherElements", "Gather", "GatherND", "ScatterElements", "ScatterND", "OneHot", "If", "Loop", "Scan"}
+# What may fail on values that the other branch is there to avoid: computed indices that are outside, division by zero.
+_INDEXED = {"Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"}
+_FAIL = {"OneHot", "If", "Loop", "Scan"}
 _FAIL_ON_INTEGERS = {"Div", "Mod"}
 
 
@@ -37,9 +38,16 @@ def if_(b: Builder, op: Op) -> list[Value | None]:
     """
     (condition,) = b.inputs(op)
     branches: list[Graph] = [op.attrs[key] for key in ("then_branch", "else_branch")]
+    results: list[Value | None] = [None] * len(op.outputs)
     wanted = [index for index, name in enumerate(op.outputs) if name is not None]
     for index in wanted:
         _same_in_both(b, op, index, *(_type_in(b, branch, branch.outputs[index]) for branch in branches))
+        if not b.out_type(op, index).size:
+            empty = nnapi_type(b.out_type(op, index), b.options, f"tensor {op.outputs[index]!r}")
+            results[index] = b.const(np.zeros(empty.shape, empty.dtype), quant=empty.quant)
+    wanted = [index for index in wanted if results[index] is None]
+    if not wanted:
+        return results
     condition = b.reshape(condition, (1,))
     if b.at_least(4):
         insides = [
@@ -52,9 +60,8 @@ def if_(b: Builder, op: Op) -> list[Value | None]:
         _must_be_harmless(b, branches)
         sides = [legalize_body(b, branch, []) for branch in branches]
         made = [_chosen(b, condition, *(side[index] for side in sides)) for index in wanted]
-    results: list[Value | None] = [None] * len(op.outputs)
     for index, value in zip(wanted, made, strict=True):
-        results[index] = value
+        results[index] = b.reshape(value, b.out_shape(op, index))
     return results
 
 
@@ -80,7 +87,8 @@ def _must_be_harmless(b: Builder, branches: Sequence[Graph]) -> None:
         made = [branch[name].type for name in op.outputs if name is not None]
         elements += sum(type_.size for type_ in made if type_ is not None)
         integers = any(type_ is not None and type_.dtype.kind in "iu" for type_ in made)
-        if op.kind in _FAIL or (op.kind in _FAIL_ON_INTEGERS and integers):
+        indexed = op.kind in _INDEXED and not branch.is_constant(op.inputs[1])
+        if indexed or op.kind in _FAIL or (op.kind in _FAIL_ON_INTEGERS and integers):
             b.needs_level(4, f"a branch with {op.kind}, which may fail where the other branch is meant,")
     if len(ops) > CHEAP_OPS or elements > CHEAP_ELEMENTS:
         b.needs_level(4, f"a choice between branches of {len(ops)} nodes, too many to compute both,")

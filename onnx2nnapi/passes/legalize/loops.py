@@ -9,7 +9,7 @@ import numpy as np
 from onnx2nnapi.ir.graph import Graph, Value
 from onnx2nnapi.passes.builder import Builder
 from onnx2nnapi.passes.legalize.logic import select
-from onnx2nnapi.passes.legalize.shapes import binary, unary
+from onnx2nnapi.passes.legalize.shapes import MAX_RANK, binary, unary
 
 __all__ = ["Inside", "placed", "submodels", "while_loop"]
 
@@ -28,13 +28,15 @@ def submodels(
         instead: a value that they take where they would take none, which NNAPI does not allow.
 
     Returns:
-        The sub-models, and the operands after ``state``.
+        The sub-models, and their operands. Ranks above 4 pass the border, both ways, with all dimensions merged.
     """
     builders = []
+    operands = [_merged(b, value) for value in state]
     for inside in insides:
         inner = b.inside()
-        inputs = [inner.stand_in(value) for value in state]
-        inner.graph.outputs = [value.name for value in inside(inner, inputs)]
+        inputs = [inner.stand_in(value) for value in operands]
+        given = [inner.reshape(own, value.shape) for own, value in zip(inputs, state, strict=True)]
+        inner.graph.outputs = [_merged(inner, value).name for value in inside(inner, given)]
         inner.graph.inputs = [value.name for value in inputs]
         b.graph.approximations.update(inner.graph.approximations)
         builders.append(inner)
@@ -43,7 +45,11 @@ def submodels(
         captured = [instead]
     for inner in builders:
         inner.graph.inputs += [inner.capture(value).name for value in captured]
-    return [inner.graph for inner in builders], captured
+    return [inner.graph for inner in builders], [*operands, *captured]
+
+
+def _merged(b: Builder, value: Value) -> Value:
+    return value if value.rank <= MAX_RANK else b.reshape(value, (value.known.size,))
 
 
 def while_loop(
@@ -59,15 +65,10 @@ def while_loop(
         count: how many of the last state's values are wanted, from the front.
     """
     b.needs_level(4, "a loop")
-    (test, step), captured = submodels(b, state, lambda inner, values: [condition(inner, values)], body)
-    return b.emit_all(
-        "WHILE",
-        *state,
-        *captured,
-        condition_model=test,
-        body_model=step,
-        types=[value.known for value in state[:count]],
-    )
+    (test, step), operands = submodels(b, state, lambda inner, values: [condition(inner, values)], body)
+    types = [value.known for value in operands[:count]]
+    made = b.emit_all("WHILE", *operands, condition_model=test, body_model=step, types=types)
+    return [b.reshape(result, value.shape) for result, value in zip(made, state, strict=False)]
 
 
 def placed(b: Builder, rows: Value, index: Value, row: Value) -> Value:

@@ -15,9 +15,10 @@ from onnx2nnapi.ir.graph import Op, Value
 from onnx2nnapi.passes.builder import Builder
 from onnx2nnapi.passes.legalize import legalizes
 from onnx2nnapi.passes.legalize.along import along
-from onnx2nnapi.passes.legalize.carry import from_bool
+from onnx2nnapi.passes.legalize.carry import carried, from_bool
 from onnx2nnapi.passes.legalize.cells import Cell, Direction, cell_of, lstm_operands, section
 from onnx2nnapi.passes.legalize.elementwise import one, scale, shift
+from onnx2nnapi.passes.legalize.logic import select
 from onnx2nnapi.passes.legalize.loops import placed, while_loop
 from onnx2nnapi.passes.legalize.movement import concat, gather_axis, sliced, split_axis
 from onnx2nnapi.passes.legalize.shapes import binary
@@ -302,9 +303,11 @@ def _with_directions(b: Builder, layer: _Layer, outputs: Sequence[Value]) -> Val
 
 @legalizes("ReverseSequence")
 def reverse_sequence(b: Builder, op: Op) -> Value:
-    """A gather for the sequences of each length; lengths must be constant."""
+    """A gather of each sequence's steps; where the lengths are computed, one GATHER at computed places (level 3)."""
     x, lengths = b.inputs(op)
     time, batch = op.attrs["time_axis"], op.attrs["batch_axis"]
+    if lengths.const is None:
+        return _reversed_by_lengths(b, x, lengths, time, batch)
     counts = b.constant(lengths, "sequence_lens").reshape(-1).astype(int)
     if len(counts) != x.shape[batch] or not ((counts >= 0) & (counts <= x.shape[time])).all():
         b.unsupported(f"sequence_lens must be {x.shape[batch]} numbers up to {x.shape[time]}, not {counts.tolist()}")
@@ -315,6 +318,32 @@ def reverse_sequence(b: Builder, op: Op) -> Value:
         for part, count in zip(split_axis(b, x, batch, [1] * len(counts)), counts, strict=True)
     ]
     return concat(b, parts, batch)
+
+
+def _reversed_by_lengths(b: Builder, x: Value, lengths: Value, time: int, batch: int) -> Value:
+    """Step t of a sequence is step length - 1 - t, or t itself beyond the length, of the flattened steps."""
+    b.needs_level(3, "sequence_lens that are computed")
+    steps, sequences = x.shape[time], x.shape[batch]
+    grid = [1, 1]
+    grid[batch] = sequences
+    lens = b.reshape(lengths, grid)
+    lens.bounds = lengths.bounds = (0, steps)  # ONNX allows no others
+    times = np.expand_dims(np.arange(steps, dtype=np.int32), batch)
+    mirrored = binary(b, "SUB", lens, b.const(times + 1))
+    places = select(b, binary(b, "LESS", b.const(times), lens), mirrored, b.const(times))
+    places.bounds = (0, steps - 1)
+    numbers = np.expand_dims(np.arange(sequences, dtype=np.int32), time)
+    if time == 0:
+        starts = binary(b, "MUL", places, one(b, places, sequences))
+        starts.bounds = (0, (steps - 1) * sequences)
+        flat = binary(b, "ADD", starts, b.const(numbers))
+    else:
+        flat = binary(b, "ADD", places, b.const(numbers * steps))
+    flat.bounds = (0, steps * sequences - 1)
+    rows = b.reshape(x, (steps * sequences, x.known.size // (steps * sequences)))
+    index = b.reshape(flat, (steps * sequences,))
+    moved = carried(b, "GATHER", rows, lambda value: b.emit("GATHER", value, index, axis=0))
+    return b.reshape(moved, x.shape)
 
 
 def _reversed_start(b: Builder, x: Value, axis: int, count: int) -> Value:
