@@ -16,7 +16,7 @@ demo: $(RUN)  ## convert models/digits.onnx, run it on real handwritten digits, 
 	$(BIN)/python demo.py
 
 test: $(DEV)  ## all tests
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses auto $(PYTEST_ARGS)
 
 lint: $(DEV)  ## ruff and mypy --strict
 	$(BIN)/python -m ruff check .
