@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import click
 import numpy as np
 import onnx
 import pytest
@@ -21,7 +22,7 @@ from onnx2nnapi.cli import main
 from onnx2nnapi.errors import InternalError
 
 ODD = "a/b:0=c"  # a name as TensorFlow's exporters write them
-COMMANDS = ["convert", "run", "inspect", "check", "ops", "devices"]
+COMMANDS = ["check", "convert", "devices", "inspect", "ops", "run"]
 
 
 def invoke(*arguments: object) -> Result:
@@ -97,7 +98,7 @@ def save(path: pathlib.Path, nodes: list[Any], inputs: dict[str, list[Any]], out
 
 
 def test_the_commands() -> None:
-    assert list(main.commands) == COMMANDS
+    assert main.list_commands(click.Context(main)) == COMMANDS
     text = succeed("--help")
     assert all(re.search(rf"^  {command} ", text, re.MULTILINE) for command in COMMANDS)
     assert succeed("--version").strip() == f"onnx2nnapi, version {onnx2nnapi.__version__}"
@@ -106,7 +107,9 @@ def test_the_commands() -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_explains_every_option(command: str) -> None:
     text = succeed(command, "--help")
-    for parameter in main.commands[command].params:
+    described = main.get_command(click.Context(main), command)
+    assert described is not None
+    for parameter in described.params:
         if parameter.param_type_name == "option":
             assert parameter.opts[-1] in text
     assert succeed(command, "-h") == text

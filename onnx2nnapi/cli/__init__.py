@@ -7,6 +7,7 @@ traceback; 130 interrupted.
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import sys
 import traceback
@@ -15,12 +16,6 @@ from typing import Any
 import click
 
 from onnx2nnapi import __version__
-from onnx2nnapi.cli.check import check
-from onnx2nnapi.cli.convert import convert
-from onnx2nnapi.cli.devices import devices
-from onnx2nnapi.cli.inspect import inspect
-from onnx2nnapi.cli.ops import ops
-from onnx2nnapi.cli.run import run
 from onnx2nnapi.errors import InternalError, Onnx2NnapiError, UnsupportedError
 
 __all__ = ["main"]
@@ -31,8 +26,20 @@ _FOR_CONVERSION = {"onnx", "networkx", "ml_dtypes", "google"}
 REPORT = "this is a fault of onnx2nnapi; please report it with the model"
 
 
+_COMMANDS = ("check", "convert", "devices", "inspect", "ops", "run")
+
+
 class _Commands(click.Group):
-    """Turns what goes wrong in a command into its exit status."""
+    """Imports a command when it is asked for, and turns what goes wrong in it into its exit status."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = getattr(importlib.import_module(f"{__name__}.{cmd_name}"), cmd_name)
+        return command
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -86,7 +93,3 @@ def _one_line(error: Onnx2NnapiError) -> str:
 @click.version_option(__version__, prog_name="onnx2nnapi")
 def main() -> None:
     """Convert ONNX models to Android NNAPI models, and run them on the host and on the device."""
-
-
-for _command in (convert, run, inspect, check, ops, devices):
-    main.add_command(_command)
