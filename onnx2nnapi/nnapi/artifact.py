@@ -45,7 +45,8 @@ MAX_HEADER_BYTES = 1 << 24
 MAX_DESCRIPTION_BYTES = 1 << 28
 _LENGTH_BYTES = 8
 _CHUNK = 1 << 24
-_PANEL = 128
+_PANEL = 8  # rows of a transposed matrix that are copied together
+_FAR = 1 << 18  # bytes, of the order of a second cache
 
 _NAMES = {
     "float32": "F32",
@@ -325,9 +326,11 @@ class _Space:
         if self._bytes.size < array.nbytes:
             self._bytes = np.empty(array.nbytes, np.uint8)
         ordered: Array = self._bytes[: array.nbytes].view(array.dtype).reshape(array.shape)
-        # By panels of the source's rows: a large transpose in one go misses the cache with every element.
-        for start in range(0, array.shape[-1], _PANEL):
-            np.copyto(ordered[..., start : start + _PANEL], array[..., start : start + _PANEL])
+        width = array.shape[-1]
+        # By panels of the source's rows where they lie far apart: else each element misses the cache.
+        panel = _PANEL if width * abs(array.strides[-1]) > _FAR else max(width, 1)
+        for start in range(0, width, panel):
+            np.copyto(ordered[..., start : start + panel], array[..., start : start + panel])
         return ordered
 
 
