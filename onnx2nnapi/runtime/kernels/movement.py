@@ -13,6 +13,8 @@ from onnx2nnapi.runtime.kernels.arithmetic import round_half_away
 
 __all__ = ["placed"]
 
+FEW_CHANNELS = 8  # so few that a tensor is copied channel by channel
+
 
 def placed(call: Call, array: Array) -> Array:
     """A result that is a view of an input: in the plan's buffer where there is one, else as it is."""
@@ -34,9 +36,14 @@ def reshape(call: Call, input: Array, shape: Array) -> Array:
 
 @kernel("TRANSPOSE")
 def transpose(call: Call, input: Array, perm: Array | None) -> Array:
-    target = call.target
     view = input.T if perm is None else input.transpose(perm.tolist())
-    return np.ascontiguousarray(view) if target is None else placed(call, view)
+    result = np.empty(view.shape, view.dtype) if call.target is None else call.target
+    if view.ndim < 2 or not 0 < view.shape[-1] <= FEW_CHANNELS:
+        np.copyto(result, view)
+        return result
+    for channel in range(view.shape[-1]):  # numpy's inner loop would be over the channels
+        np.copyto(result[..., channel], view[..., channel])
+    return result
 
 
 @kernel("SQUEEZE")
