@@ -144,6 +144,11 @@ class _GraphRunner:
             if operand.subgraph is not None
         }
 
+    @property
+    def profiled(self) -> bool:
+        """Whether operations are timed one by one."""
+        return self.owner.profile
+
     def submodel_values(self) -> Mapping[int, Any]:
         """Sub-models by operand, as functions of arrays."""
         return self._submodels

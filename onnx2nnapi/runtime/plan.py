@@ -8,7 +8,9 @@ alive at the same time, borders around what windows will slide over. A plan serv
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -20,11 +22,14 @@ from onnx2nnapi.nnapi.model import Operation, Subgraph
 from onnx2nnapi.nnapi.schema import Role, Slot
 from onnx2nnapi.nnapi.types import OperandType
 from onnx2nnapi.runtime.binding import operand_value, translated
-from onnx2nnapi.runtime.kernels import Border, Call, Kernel, may_overwrite
+from onnx2nnapi.runtime.interleave import interleaved
+from onnx2nnapi.runtime.kernels import Border, Call, Kernel, Tape, may_overwrite
+from onnx2nnapi.runtime.kernels import Step as KernelStep
 
 __all__ = ["Plan", "Traced", "Values"]
 
 ALIGNMENT = 64
+LATENCY = 5  # operations after the last reader of a value before its memory is used again
 Values = dict[int, "Array | None"]
 
 
@@ -69,6 +74,9 @@ class Runner(Protocol):
     @property
     def constants(self) -> Values: ...
 
+    @property
+    def profiled(self) -> bool: ...
+
     def kernel(self, operation: Operation) -> Kernel: ...
 
     def submodel_values(self) -> Mapping[int, Any]: ...
@@ -88,6 +96,7 @@ class _Step:
         patches: (container, key, operand) of the arguments that are set in each run.
         out: the buffer of the only result, where that is all there is to keep.
         fresh: (position, shape, dtype) of results that go to the caller.
+        replay: what is done instead, when all arrays are known to be the same in every run.
     """
 
     traced: Traced
@@ -98,6 +107,15 @@ class _Step:
     patches: list[tuple[Any, Any, int]] = field(default_factory=list)
     out: Array | None = None
     fresh: list[tuple[int, Shape, np.dtype[Any]]] = field(default_factory=list)
+    replay: list[KernelStep] = field(default_factory=list)
+
+    @property
+    def tape(self) -> Tape | None:
+        """What the kernel did, if it will do the same in every run."""
+        tape = self.call.tape
+        if not self.traced.steady or self.patches or tape is None or tape.result is not self.out:
+            return None
+        return tape
 
 
 class Plan:
@@ -121,6 +139,7 @@ class Plan:
         self._buffers = _Buffers(trace, self._outputs)
         self._steps = [step for traced in trace if (step := self._prepare(traced)) is not None]
         self._unsteady = any(not traced.steady for traced in trace)
+        self._joined = runner.profiled  # operations that take turns have no times of their own
         self._constant_outputs = {index: self._fixed[index] for index in self._outputs if index in self._fixed}
 
     # -- building ----------------------------------------------------------------------------------------------------
@@ -228,6 +247,10 @@ class Plan:
         step = None
         try:
             for step in self._steps:
+                if step.replay:
+                    for again in step.replay:
+                        again()
+                    continue
                 if not step.traced.steady:
                     self.runner.step(step.traced.operation, types, values, self._workspace)
                     continue
@@ -244,7 +267,24 @@ class Plan:
             if step is None:
                 raise
             raise translated(error, graph, step.traced.operation) from error
+        if not self._joined:
+            self._join()
         return [_handed_over(values[index], index in owned) for index in graph.outputs]
+
+    def _join(self) -> None:
+        """Make one step of operations in a row whose tapes are there after the first run; those in bands take turns."""
+        self._joined = True
+        steps, self._steps = self._steps, []
+        for taped, group in itertools.groupby(steps, lambda step: step.tape is not None):
+            if not taped:
+                self._steps += group
+                continue
+            first, *others = group
+            tapes = [tape for step in (first, *others) if (tape := step.tape) is not None]
+            for several, run in itertools.groupby(tapes, lambda tape: len(tape.bands) > 1):
+                row = list(run)
+                first.replay += interleaved(row) if several else [step for tape in row for step in tape.steps]
+            self._steps.append(first)
 
     def _provide(self, step: _Step) -> None:
         out = list(step.call.out)
@@ -304,6 +344,7 @@ class _Buffers:
             self._dying.setdefault(traced, []).append(index)
         self._outputs = outputs
         self._blocks: dict[int, Array] = {}
+        self._retired: deque[Traced] = deque()
         self._free: list[tuple[int, int, Array]] = []  # (bytes, serial number, block), ascending
         self._serial = 0
         self._free_borders: dict[tuple[Any, ...], list[Array]] = {}
@@ -361,7 +402,12 @@ class _Buffers:
         return inner
 
     def retire(self, traced: Traced) -> None:
-        """Give back what no later operation reads."""
+        """Give back what no later operation reads, but not to the next ones, which may take turns with this one."""
+        self._retired.append(traced)
+        if len(self._retired) > LATENCY:
+            self._give_back(self._retired.popleft())
+
+    def _give_back(self, traced: Traced) -> None:
         for index in self._dying.get(traced, ()):
             if index in self._border_keys:
                 self._free_borders[self._border_keys.pop(index)].append(self.whole[index][1])

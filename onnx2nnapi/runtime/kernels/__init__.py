@@ -8,11 +8,9 @@ tuple.
 
 from __future__ import annotations
 
-import functools
 import importlib
 import math
-import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -22,8 +20,21 @@ from numpy.typing import DTypeLike
 from onnx2nnapi.ir.types import Array
 from onnx2nnapi.nnapi.codes import OperationCode
 from onnx2nnapi.nnapi.types import OperandType
+from onnx2nnapi.runtime.kernels.tape import Band, Step, Tape, recorded, whole
 
-__all__ = ["KERNELS", "Border", "Call", "Kernel", "Step", "kernel", "may_overwrite"]
+__all__ = [
+    "KERNELS",
+    "Band",
+    "Border",
+    "Call",
+    "Kernel",
+    "Step",
+    "Tape",
+    "kernel",
+    "may_overwrite",
+    "recorded",
+    "whole",
+]
 
 T = TypeVar("T")
 Kernel = Callable[..., "Array | tuple[Array | None, ...]"]
@@ -51,19 +62,6 @@ class Border:
         """This border's part of an array that has the ``outer`` one, which is no smaller."""
         ends = zip(outer.before, self.before, outer.after, self.after, array.shape, strict=True)
         return array[tuple(slice(wide - own, size - (last - end)) for wide, own, last, end, size in ends)]
-
-
-Step = Callable[[], object]
-
-
-@dataclass(frozen=True, slots=True)
-class Tape:
-    """The steps that gave ``result`` from operands, which are the very objects of that run."""
-
-    target: Array
-    operands: tuple[object, ...]
-    result: Array
-    steps: Sequence[Step]
 
 
 @dataclass(slots=True)
@@ -159,33 +157,6 @@ def kernel(*names: str, in_place: tuple[str, ...] = ()) -> Callable[[Kernel], Ke
         return function
 
     return add
-
-
-def recorded(*values: str) -> Callable[[Callable[..., tuple[Array, Sequence[Step]]]], Kernel]:
-    """Make a kernel of a function that gives its result and the steps that compute it, bound to their arrays.
-
-    A plan calls a kernel with the same arrays in every run; then only the steps are run again. ``values`` names the
-    operands whose elements the function looks at, not only their memory: they must be constant for that.
-    """
-
-    def make(function: Callable[..., tuple[Array, Sequence[Step]]]) -> Kernel:
-        @functools.wraps(function)
-        def run(call: Call, **operands: Any) -> Array:
-            tape, target = call.tape, call.target
-            if tape is not None and tape.target is target and all(map(operator.is_, tape.operands, operands.values())):
-                for step in tape.steps:
-                    step()
-                return tape.result
-            result, steps = function(call, **operands)
-            if target is not None and all(name in call.constants for name in values):
-                call.tape = Tape(target, tuple(operands.values()), result, steps)
-            for step in steps:
-                step()
-            return result
-
-        return run
-
-    return make
 
 
 class _Kernels(Mapping[OperationCode, Kernel]):

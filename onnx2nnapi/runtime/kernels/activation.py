@@ -3,40 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 from onnx2nnapi.ir.types import Array
 from onnx2nnapi.nnapi.codes import FuseCode
 from onnx2nnapi.nnapi.types import OperandType
-from onnx2nnapi.runtime.kernels import Call, kernel
+from onnx2nnapi.runtime.kernels import Band, Call, kernel, recorded, whole
 from onnx2nnapi.runtime.kernels.arithmetic import (
-    BLOCK,
     all_codes,
     code_range,
     dequantize,
     float_range,
-    in_blocks,
+    in_half_precision,
     is_finite,
     look_up,
     requantize,
     store,
     widen,
 )
+from onnx2nnapi.runtime.kernels.bands import elementwise, pieces, result_of
 
 
 def _register_clamp(code: FuseCode) -> None:
     @kernel(code.name, in_place=("input",))
-    def clamp(call: Call, input: Array) -> Array:
-        if call["input"].is_quantized:
-            low, high = code_range(call["input"], code)
-            codes: Array = np.clip(input, input.dtype.type(low), input.dtype.type(high), out=call.target)
-            return codes
-        bottom, top = map(np.float32, float_range(code))
-        if input.dtype == np.float16:
-            return store(np.clip(np.fmax(widen(input), bottom), bottom, top), call.output, call.target)
-        result: Array = np.clip(input, bottom, top, out=call.target)
-        return result if is_finite(result) else np.fmax(result, bottom, out=result)  # NaN becomes the lower bound
+    @recorded()
+    def clamp(call: Call, input: Array) -> tuple[Array, list[Band]]:
+        limits = code_range(call["input"], code) if call["input"].is_quantized else float_range(code)
+        low, high = (input.dtype.type(limit) for limit in limits)
+
+        def of_codes(x: Array, out: Array) -> None:
+            np.clip(x, low, high, out=out)
+
+        def of_floats(x: Array, out: Array) -> None:
+            np.clip(x, low, high, out=out)
+            if not is_finite(out):
+                np.fmax(out, low, out=out)  # NaN becomes the lower bound
+
+        return elementwise(call, of_codes if call["input"].is_quantized else of_floats, {"input": input})
 
 
 for _code in (FuseCode.RELU, FuseCode.RELU1, FuseCode.RELU6):
@@ -45,13 +50,15 @@ for _code in (FuseCode.RELU, FuseCode.RELU1, FuseCode.RELU6):
 
 def _register_function(name: str, function: Callable[..., Array]) -> None:
     @kernel(name, in_place=("input",))
-    def unary(call: Call, input: Array) -> Array:
+    @recorded()
+    def unary(call: Call, input: Array) -> tuple[Array, list[Band]]:
+        compute: Callable[..., object] = function
         if call["input"].is_quantized:
             table = call.once("table", lambda: _table(function, call["input"], call.output))
-            return look_up(input, table, call.target)
-        if input.dtype == np.float16:
-            return store(function(widen(input)), call.output, call.target)
-        return in_blocks(function, np.empty_like(input) if call.target is None else call.target, input)
+            compute = partial(look_up, table)
+        elif input.dtype == np.float16:
+            compute = in_half_precision(function)
+        return elementwise(call, compute, {"input": input})
 
 
 def _table(function: Callable[..., Array], source: OperandType, target: OperandType) -> Array:
@@ -95,38 +102,38 @@ def elu(call: Call, input: Array, alpha: float = 1.0) -> Array:
 
 
 @kernel("SOFTMAX", in_place=("input",))
-def softmax(call: Call, input: Array, beta: float = 1.0, axis: int = -1) -> Array:
-    """exp(βx) over its sum along a dimension."""
-    quantized = call["input"].is_quantized
-    if quantized:
-        x: Array = np.multiply(input, call["input"].scale, dtype=np.float64)
-    else:
-        x = widen(input)
-    result = x if x is not input else np.empty_like(x) if call.target is None else call.target
-    _softmax(x, beta, axis, result)
-    if quantized:
-        result /= call.output.scale
-        return requantize(result, call.output, out=call.target)
-    return store(result, call.output, call.target)
+@recorded()
+def softmax(call: Call, input: Array, beta: float = 1.0, axis: int = -1) -> tuple[Array, list[Band]]:
+    """exp(βx) over its sum along a dimension; along the last one, a band is some rows."""
+    out, source, type_ = result_of(call), call["input"], call.output
+
+    def compute(codes: Array, results: Array, axis: int) -> None:
+        x = np.multiply(codes, source.scale, dtype=np.float64) if source.is_quantized else widen(codes)
+        real = _softmax(x, beta, axis, results if results.dtype == x.dtype else np.empty_like(x))
+        if type_.is_quantized:
+            real /= type_.scale
+            requantize(real, type_, out=results)
+        else:
+            store(real, type_, results)
+
+    if axis not in (-1, input.ndim - 1) or not (input.flags.c_contiguous and out.flags.c_contiguous):
+        return whole(out, [partial(compute, input, out, axis)])
+    depth = input.shape[-1]
+    table, results = input.reshape(-1, depth), out.reshape(-1, depth)
+    bands = []
+    for start, stop in pieces(len(table), depth):
+        step = partial(compute, table[start:stop], results[start:stop], -1)
+        bands.append(Band([step], stop * depth, {"input": stop * depth}, lockstep=True))
+    return out, bands
 
 
-def _softmax(x: Array, beta: float, axis: int, out: Array) -> None:
-    """Softmax of floats into ``out``, which may be ``x``; along the last dimension by rows that stay in the cache."""
-    rows = max(BLOCK // max(x.shape[-1], 1), 1)
-    if axis in (-1, x.ndim - 1) and x.size > BLOCK and x.flags.c_contiguous and out.flags.c_contiguous:
-        table, results = x.reshape(-1, x.shape[-1]), out.reshape(-1, x.shape[-1])
-        for start in range(0, len(table), rows):
-            _softmax_of_piece(table[start : start + rows], beta, -1, results[start : start + rows])
-    else:
-        _softmax_of_piece(x, beta, axis, out)
-
-
-def _softmax_of_piece(x: Array, beta: float, axis: int, out: Array) -> None:
+def _softmax(x: Array, beta: float, axis: int, out: Array) -> Array:
     np.subtract(x, x.max(axis=axis, keepdims=True), out=out)
     if beta != 1:
         out *= x.dtype.type(beta)
     np.exp(out, out=out)
     out /= out.sum(axis=axis, keepdims=True)
+    return out
 
 
 @kernel("LOG_SOFTMAX")

@@ -20,14 +20,14 @@ from onnx2nnapi.nnapi.rules import RuleError
 from onnx2nnapi.nnapi.types import OperandType
 
 __all__ = [
-    "BLOCK",
     "FLOAT32_MAX",
     "activate",
+    "activation",
     "all_codes",
     "code_range",
     "dequantize",
     "float_range",
-    "in_blocks",
+    "in_half_precision",
     "is_finite",
     "look_up",
     "multiply_by_quantized_multiplier",
@@ -40,7 +40,6 @@ __all__ = [
     "widen",
 ]
 
-BLOCK = 1 << 16  # elements: a piece of each tensor at hand stays in the second-level cache
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 _FLOAT_RANGES = {
@@ -51,33 +50,17 @@ _FLOAT_RANGES = {
 }
 
 
-# -- large tensors -----------------------------------------------------------------------------------------------------
-
-
-def in_blocks(function: Callable[..., object], out: Array, *inputs: Array) -> Array:
-    """``function(*inputs, out=out)``, by pieces that stay in the cache where no input is broadcast.
-
-    Args:
-        function: elementwise, of several passes over its result.
-        out: where it writes.
-        inputs: one of them may be ``out``.
-    """
-    if out.size <= BLOCK or any(x.size != out.size or not x.flags.c_contiguous for x in (out, *inputs)):
-        function(*inputs, out=out)
-        return out
-    flat = [x.reshape(-1) for x in (*inputs, out)]
-    for start in range(0, out.size, BLOCK):
-        *pieces, piece = [x[start : start + BLOCK] for x in flat]
-        function(*pieces, out=piece)
-    return out
-
-
 # -- floats ------------------------------------------------------------------------------------------------------------
 
 
 def widen(x: Array) -> Array:
     """A float16 array as float32, which is what half precision is computed in; others as they are."""
     return x.astype(np.float32) if x.dtype == np.float16 else x
+
+
+def in_half_precision(function: Callable[..., Array]) -> Callable[..., None]:
+    """A float32 function of one array for float16: computed in float32 and rounded once."""
+    return lambda x, out: np.copyto(out, function(widen(x)), casting="unsafe")
 
 
 def store(x: Array, type_: OperandType, out: Array | None = None) -> Array:
@@ -105,6 +88,21 @@ def activate(x: Array, fuse_code: int, out: Array | None = None) -> Array:
     low, high = float_range(fuse_code)
     result: Array = np.clip(x, np.float32(low), np.float32(high), out=out)
     return result
+
+
+def activation(x: Array, fuse_code: int) -> Callable[[], object]:
+    """The step that activates float32 numbers where they are, as ``activate`` does."""
+    low, high = map(np.float32, float_range(fuse_code))
+    clamp = functools.partial(x.clip, low, high, out=x)
+    if fuse_code != FuseCode.NONE or not x.flags.c_contiguous:
+        return clamp
+    flat = x.reshape(-1)
+
+    def bound() -> None:
+        if not math.isfinite(flat.dot(flat)):
+            clamp()
+
+    return bound
 
 
 def is_finite(x: Array) -> bool:
@@ -179,10 +177,9 @@ def all_codes(type_: OperandType) -> Array:
     return np.arange(256, dtype=np.uint8).view(type_.dtype)
 
 
-def look_up(codes: Array, table: Array, out: Array | None = None) -> Array:
-    """A function of 8-bit codes by its table of 256 results, made from ``all_codes``."""
-    result = np.empty(codes.shape, table.dtype) if out is None else out
-    return in_blocks(functools.partial(np.take, table, mode="clip"), result, codes.view(np.uint8))
+def look_up(table: Array, codes: Array, out: Array) -> None:
+    """Write a function of 8-bit codes by its table of 256 results, made from ``all_codes``."""
+    np.take(table, codes.view(np.uint8), out=out, mode="clip")
 
 
 # -- fixed point -------------------------------------------------------------------------------------------------------

@@ -7,13 +7,14 @@ TransposeConv2D.cpp): float32 to rounding, float16 computed in float32, codes to
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from onnx2nnapi.ir.types import Array
 from onnx2nnapi.nnapi.window import transposed_padding
-from onnx2nnapi.runtime.kernels import Call, Step, kernel, recorded
+from onnx2nnapi.runtime.kernels import Band, Call, Step, kernel, recorded, whole
 from onnx2nnapi.runtime.kernels.products import (
     MIN_ROWS,
     Finish,
@@ -22,7 +23,6 @@ from onnx2nnapi.runtime.kernels.products import (
     centred_rows,
     finish_of,
     multiply,
-    multiply_rows,
     prepare,
 )
 from onnx2nnapi.runtime.kernels.sliding import Sliding, channels_last, image_result, into_layout
@@ -50,7 +50,7 @@ def conv_2d(
     dilation_width: int = 1,
     dilation_height: int = 1,
     padding_scheme: int | None = None,
-) -> tuple[Array, list[Step]]:
+) -> tuple[Array, list[Band]]:
     """Filter [out, height, width, in]."""
     sliding = Sliding.over(
         call,
@@ -65,9 +65,7 @@ def conv_2d(
     weights = prepare(call, "filter", filter, bias, lambda array: array.reshape(len(array), -1).T)
     finish = finish_of(call, "filter", weights, bias, fuse_code)
     out = image_result(call, nchw)
-    steps = _convolve(sliding, weights, finish, out) if out.size else []
-    result, last = into_layout(call, out, nchw)
-    return result, [*sliding.steps, *steps, *last]
+    return _laid_out(sliding, out, _convolve(sliding, weights, finish, out) if out.size else [])
 
 
 @kernel("DEPTHWISE_CONV_2D")
@@ -89,7 +87,7 @@ def depthwise_conv_2d(
     dilation_width: int = 1,
     dilation_height: int = 1,
     padding_scheme: int | None = None,
-) -> tuple[Array, list[Step]]:
+) -> tuple[Array, list[Band]]:
     """Filter [1, height, width, in * depth_multiplier]."""
     sliding = Sliding.over(
         call,
@@ -104,9 +102,9 @@ def depthwise_conv_2d(
     weights = prepare(call, "filter", filter, bias, lambda array: array.reshape(-1, array.shape[3]))
     finish = finish_of(call, "filter", weights, bias, fuse_code)
     out = image_result(call, nchw)
-    steps = _convolve_depthwise(sliding, weights, depth_multiplier, finish, out) if out.size else []
-    result, last = into_layout(call, out, nchw)
-    return result, [*sliding.steps, *steps, *last]
+    return _laid_out(
+        sliding, out, _convolve_depthwise(sliding, weights, depth_multiplier, finish, out) if out.size else []
+    )
 
 
 @kernel("GROUPED_CONV_2D")
@@ -126,7 +124,7 @@ def grouped_conv_2d(
     fuse_code: int = 0,
     nchw: bool = False,
     padding_scheme: int | None = None,
-) -> tuple[Array, list[Step]]:
+) -> tuple[Array, list[Band]]:
     """Filter [out, height, width, in / groups]."""
     sliding = Sliding.over(
         call,
@@ -140,13 +138,12 @@ def grouped_conv_2d(
     weights = prepare(call, "filter", filter, bias, lambda array: array.reshape(len(array), -1).T)
     finish = finish_of(call, "filter", weights, bias, fuse_code)
     out = image_result(call, nchw)
-    steps: list[Step] = []
+    bands: list[Band] = []
     if out.size and filter.shape[3] == 1:
-        steps = _convolve_depthwise(sliding, weights, len(filter) // groups, finish, out)
+        bands = _convolve_depthwise(sliding, weights, len(filter) // groups, finish, out)
     elif out.size:
-        steps = _convolve_groups(sliding, weights, groups, finish, out)
-    result, last = into_layout(call, out, nchw)
-    return result, [*sliding.steps, *steps, *last]
+        bands = _convolve_groups(sliding, weights, groups, finish, out)
+    return _laid_out(sliding, out, bands)
 
 
 @kernel("TRANSPOSE_CONV_2D")
@@ -166,7 +163,7 @@ def transpose_conv_2d(
     nchw: bool = False,
     output_shape: Array | None = None,
     padding_scheme: int | None = None,
-) -> tuple[Array, list[Step]]:
+) -> tuple[Array, list[Band]]:
     """Filter [out, height, width, in]; the tail paddings and ``output_shape`` are in the output's size already."""
     x, first = channels_last(call, input, nchw)
     if output_shape is not None and padding_scheme is not None:
@@ -177,85 +174,122 @@ def transpose_conv_2d(
     strides, heads = (stride_height, stride_width), (padding_top, padding_left)
     steps = _convolve_transposed(call, x, filter, bias, strides, heads, fuse_code, out) if out.size else []
     result, last = into_layout(call, out, nchw)
-    return result, [*first, *steps, *last]
+    return whole(result, [*first, *steps, *last])
 
 
 # -- how -------------------------------------------------------------------------------------------------------------
 
 
-def _bands(out: Array) -> Iterator[tuple[slice, slice]]:
-    """Parts of an image's batch and rows that are computed together: whole images where these are small."""
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of a result that is computed at once.
+
+    Attributes:
+        images, lines: of the result.
+        seen: the rows of the input that windows see here for the first time.
+        until: elements of the result up to here.
+        needs: elements of the input up to here.
+    """
+
+    images: slice
+    lines: slice
+    seen: slice
+    until: int
+    needs: int
+
+    def band(self, steps: list[Step]) -> Band:
+        return Band(steps, self.until, {"input": self.needs})
+
+
+def _parts(sliding: Sliding, out: Array) -> Iterator[_Part]:
+    """Batch and rows of a result in parts that stay in cache: whole images where these are small."""
     batch, rows, columns, channels = out.shape
+    _, height, width, depth = sliding.image.shape
+
+    def part(images: slice, lines: slice) -> _Part:
+        seen = slice(sliding.seen(lines.start), sliding.seen(lines.stop))
+        before = images.stop - 1
+        until = (before * rows + lines.stop) * columns * channels
+        return _Part(images, lines, seen, until, (before * height + seen.stop) * width * depth)
+
     if batch > 1 and rows * columns < MIN_ROWS:
         for start, stop in blocks(batch, rows * columns, channels):
-            yield slice(start, stop), slice(0, rows)
+            yield part(slice(start, stop), slice(0, rows))
         return
     for image in range(batch):
         for start, stop in blocks(rows, columns, channels):
-            yield slice(image, image + 1), slice(start, stop)
+            yield part(slice(image, image + 1), slice(start, stop))
 
 
-def _convolve(sliding: Sliding, weights: Weights, finish: Finish, out: Array) -> list[Step]:
+def _laid_out(sliding: Sliding, out: Array, bands: list[Band]) -> tuple[Array, list[Band]]:
+    """The result in the layout of the operation; with its channels first, it is computed in one go."""
+    result, last = into_layout(sliding.call, out, sliding.nchw)
+    if not sliding.nchw:
+        return result, bands
+    return whole(result, [*sliding.steps, *(step for band in bands for step in band.steps), *last])
+
+
+def _convolve(sliding: Sliding, weights: Weights, finish: Finish, out: Array) -> list[Band]:
     call = sliding.call
     depth, units = weights.matrix.shape
-    contiguous = out.flags.c_contiguous
-    if sliding.is_pointwise:
-        view, steps = centred_rows(call, sliding.image)
-        if contiguous and view.flags.c_contiguous:
-            return steps + multiply_rows(call, view.reshape(-1, depth), weights, finish, out.reshape(-1, units))
-    else:
-        bordered, steps = sliding.bordered()
-        view = sliding.windows(bordered)
-    direct = contiguous and out.dtype == weights.sum_dtype
-    for images, lines in _bands(out):
-        part, rows = out[images, lines], view[images, lines]
+    direct = out.flags.c_contiguous and out.dtype == weights.sum_dtype
+    bordered, fill = (sliding.image, None) if sliding.is_pointwise else sliding.bordered()
+    view = bordered if fill is None else sliding.windows(bordered)
+    bands = []
+    for p in _parts(sliding, out):
+        part, windows = out[p.images, p.lines], view[p.images, p.lines]
+        rows, steps = centred_rows(call, windows) if fill is None else (windows, fill(p.images, p.seen))
         if not rows.flags.c_contiguous:
-            windows, rows = rows, call.scratch("windows", rows.shape, np.float32)
+            rows = call.scratch("windows", windows.shape, np.float32)
             steps.append(partial(np.copyto, rows, windows))
         sums = part if direct else call.scratch("sums", part.shape, weights.sum_dtype)
         steps += multiply(rows.reshape(-1, depth), weights, sums.reshape(-1, units))
-        steps += finish(call, sums, part)
-    return steps
+        bands.append(p.band(steps + finish(call, sums, part)))
+    return bands
 
 
-def _convolve_groups(sliding: Sliding, weights: Weights, groups: int, finish: Finish, out: Array) -> list[Step]:
+def _convolve_groups(sliding: Sliding, weights: Weights, groups: int, finish: Finish, out: Array) -> list[Band]:
     call = sliding.call
     depth, units = weights.matrix.shape
-    bordered, steps = sliding.bordered()
+    bordered, fill = sliding.bordered()
     view = sliding.windows(bordered)
     inputs, outputs = view.shape[-1] // groups, units // groups
-    for images, lines in _bands(out):
-        part, windows = out[images, lines], view[images, lines]
+    bands = []
+    for p in _parts(sliding, out):
+        part, windows = out[p.images, p.lines], view[p.images, p.lines]
         rows = call.scratch("windows", (*windows.shape[:-1], inputs), np.float32)
         sums = call.scratch("sums", part.shape, weights.sum_dtype)
         products = call.scratch("products", (*part.shape[:-1], outputs), weights.sum_dtype)
+        steps = fill(p.images, p.seen)
         for group in range(groups):
             channels = slice(group * outputs, (group + 1) * outputs)
             own = Weights(weights.matrix[:, channels], weights.cuts)
             steps.append(partial(np.copyto, rows, windows[..., group * inputs : (group + 1) * inputs]))
             steps += multiply(rows.reshape(-1, depth), own, products.reshape(-1, outputs))
             steps.append(partial(np.copyto, sums[..., channels], products))
-        steps += finish(call, sums, part)
-    return steps
+        bands.append(p.band(steps + finish(call, sums, part)))
+    return bands
 
 
-def _convolve_depthwise(sliding: Sliding, weights: Weights, multiplier: int, finish: Finish, out: Array) -> list[Step]:
+def _convolve_depthwise(sliding: Sliding, weights: Weights, multiplier: int, finish: Finish, out: Array) -> list[Band]:
     """The filter's taps are summed by einsum, over several neighbouring windows at a time where they are neighbours."""
     call, vertical, horizontal = sliding.call, sliding.vertical, sliding.horizontal
     units = weights.matrix.shape[1]
     tile = _tile(horizontal.places, units) if horizontal.stride == 1 else 1
-    bordered, steps = sliding.bordered(multiplier)
+    bordered, fill = sliding.bordered(multiplier)
     view = sliding.windows(bordered, tile)
     direct = out.dtype == weights.sum_dtype and out.flags.c_contiguous
     shape = (vertical.filter, horizontal.filter, tile * units)
     taps = call.once("taps", lambda: np.ascontiguousarray(np.tile(weights.matrix, tile)).reshape(shape), "filter")
-    for images, lines in _bands(out):
-        part = out[images, lines]
+    bands = []
+    for p in _parts(sliding, out):
+        part = out[p.images, p.lines]
         sums = part if direct else call.scratch("sums", part.shape, weights.sum_dtype)
         tiles = sums.reshape(*part.shape[:2], -1, tile * units)
-        steps.append(partial(np.einsum, "nhwabc,abc->nhwc", view[images, lines], taps, out=tiles))
-        steps += finish(call, sums, part)
-    return steps
+        steps = fill(p.images, p.seen)
+        steps.append(partial(np.einsum, "nhwabc,abc->nhwc", view[p.images, p.lines], taps, out=tiles))
+        bands.append(p.band(steps + finish(call, sums, part)))
+    return bands
 
 
 def _tile(columns: int, channels: int) -> int:

@@ -6,18 +6,20 @@ A function of one or two 8-bit tensors is computed as a table of its 256 or 65,5
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 from onnx2nnapi.ir.types import Array
 from onnx2nnapi.nnapi.codes import FuseCode
 from onnx2nnapi.nnapi.types import OperandType
-from onnx2nnapi.runtime.kernels import Call, kernel
+from onnx2nnapi.runtime.kernels import Band, Call, kernel, recorded
 from onnx2nnapi.runtime.kernels.arithmetic import (
     activate,
+    activation,
     all_codes,
     code_range,
-    in_blocks,
+    in_half_precision,
     look_up,
     multiply_by_quantized_multiplier,
     quantize_multiplier,
@@ -25,16 +27,18 @@ from onnx2nnapi.runtime.kernels.arithmetic import (
     store,
     widen,
 )
+from onnx2nnapi.runtime.kernels.bands import elementwise
 
 Function = Callable[..., Array]
+Compute = Callable[..., object]  # writes ``out``
 Codes = Callable[[Array, Array], Array]
 _PAIRS = 1 << 16
 
 
-def of_code_pairs(call: Call, function: Codes, a: Array, b: Array) -> Array:
+def _by_table(call: Call, function: Codes, a: Array, b: Array) -> Compute:
     """A function of two 8-bit tensors that broadcast, by its table where that is smaller than its result."""
     if call.output.size <= _PAIRS:
-        return store(function(a, b), call.output, call.target)
+        return lambda first, second, out: store(function(first, second), call.output, out)
 
     def tabulate() -> Array:
         rows, columns = np.meshgrid(
@@ -45,15 +49,10 @@ def of_code_pairs(call: Call, function: Codes, a: Array, b: Array) -> Array:
     table = call.once("table", tabulate)
 
     def compute(first: Array, second: Array, out: Array) -> None:
-        index = np.multiply(first, np.uint16(256), dtype=np.uint16) + second
+        index = np.multiply(first.view(np.uint8), np.uint16(256), dtype=np.uint16) + second.view(np.uint8)
         np.take(table, index, out=out, mode="clip")
 
-    return in_blocks(compute, _result(call), a.view(np.uint8), b.view(np.uint8))
-
-
-def _result(call: Call) -> Array:
-    """Where the result is written."""
-    return np.empty(call.output.shape, call.output.dtype) if call.target is None else call.target
+    return compute
 
 
 # -- arithmetic --------------------------------------------------------------------------------------------------------
@@ -109,19 +108,17 @@ _QUANTIZED: dict[str, Callable[[Call, int], Codes]] = {
 
 def _register_arithmetic(name: str, function: Function) -> None:
     @kernel(name, in_place=("input1", "input2"))
-    def arithmetic(call: Call, input1: Array, input2: Array, fuse_code: int = 0) -> Array:
+    @recorded()
+    def arithmetic(call: Call, input1: Array, input2: Array, fuse_code: int = 0) -> tuple[Array, list[Band]]:
+        def of_float16(a: Array, b: Array, out: Array) -> None:
+            wide = function(widen(a), widen(b))
+            store(activate(wide, fuse_code, wide), call.output, out)
+
+        finish = partial(activation, fuse_code=fuse_code) if input1.dtype == np.float32 else None
+        compute: Compute = of_float16 if input1.dtype == np.float16 else function
         if call["input1"].is_quantized:
-            return of_code_pairs(call, _QUANTIZED[name](call, fuse_code), input1, input2)
-        if input1.dtype == np.float32:
-
-            def compute(a: Array, b: Array, out: Array) -> None:
-                activate(function(a, b, out=out), fuse_code, out)
-
-            return in_blocks(compute, _result(call), input1, input2)
-        if input1.dtype == np.float16:
-            wide = function(widen(input1), widen(input2))
-            return store(activate(wide, fuse_code, wide), call.output, call.target)
-        return function(input1, input2, out=call.target)
+            compute = _by_table(call, _QUANTIZED[name](call, fuse_code), input1, input2)
+        return elementwise(call, compute, {"input1": input1, "input2": input2}, finish)
 
 
 def _divide(a: Array, b: Array, out: Array | None = None) -> Array:
@@ -136,14 +133,15 @@ for _name, _function in _ARITHMETIC.items():
 
 def _register_extremum(name: str, of_floats: Function, of_integers: Function) -> None:
     @kernel(name)
-    def extremum(call: Call, input1: Array, input2: Array) -> Array:
+    @recorded()
+    def extremum(call: Call, input1: Array, input2: Array) -> tuple[Array, list[Band]]:
+        def codes(a: Array, b: Array) -> Array:
+            return of_integers(_moved(a, call["input1"], call.output), _moved(b, call["input2"], call.output))
+
+        compute: Compute = of_floats if input1.dtype.kind == "f" else of_integers
         if call["input1"].is_quantized:
-
-            def codes(a: Array, b: Array) -> Array:
-                return of_integers(_moved(a, call["input1"], call.output), _moved(b, call["input2"], call.output))
-
-            return of_code_pairs(call, codes, input1, input2)
-        return (of_floats if input1.dtype.kind == "f" else of_integers)(input1, input2, out=call.target)
+            compute = _by_table(call, codes, input1, input2)
+        return elementwise(call, compute, {"input1": input1, "input2": input2})
 
 
 def _moved(codes: Array, source: OperandType, target: OperandType) -> Array:
@@ -177,30 +175,42 @@ _register_extremum("MINIMUM", _c_minimum, np.minimum)
 
 
 @kernel("POW")
-def power(call: Call, base: Array, exponent: Array) -> Array:
+@recorded()
+def power(call: Call, base: Array, exponent: Array) -> tuple[Array, list[Band]]:
     """Power of float32 or float16."""
-    if base.dtype == np.float32:
-        return np.power(base, exponent, out=call.target)
-    return store(np.power(widen(base), widen(exponent)), call.output, call.target)
+
+    def of_float16(a: Array, b: Array, out: Array) -> None:
+        store(np.power(widen(a), widen(b)), call.output, out)
+
+    return elementwise(call, np.power if base.dtype == np.float32 else of_float16, {"base": base, "exponent": exponent})
 
 
 @kernel("PRELU")
-def prelu(call: Call, input: Array, alpha: Array) -> Array:
+@recorded()
+def prelu(call: Call, input: Array, alpha: Array) -> tuple[Array, list[Band]]:
     """The input, times alpha where it is negative; quantized in fixed point, as Android does."""
+
+    def of_floats(x: Array, slope: Array, out: Array) -> None:
+        np.multiply(x, slope, out=out)
+        np.copyto(out, x, where=x >= 0)
+
+    compute: Compute = of_floats
     if call["input"].is_quantized:
-        x_type, slope_type, output = call["input"], call["alpha"], call.output
-        above = float(np.float32(x_type.scale) / np.float32(output.scale))
-        below = _float32_product(x_type.scale, slope_type.scale) / output.scale
+        compute = _by_table(call, _prelu_of_codes(call), input, alpha)
+    return elementwise(call, compute, {"input": input, "alpha": alpha})
 
-        def codes(x: Array, slope: Array) -> Array:
-            value = _shifted(x, x_type)
-            scaled = value * _shifted(slope, slope_type)
-            return np.where(value >= 0, _to_codes(value, above, output), _to_codes(scaled, below, output))
 
-        return of_code_pairs(call, codes, input, alpha)
-    result: Array = np.multiply(input, alpha, out=call.target)
-    np.copyto(result, input, where=input >= 0)
-    return result
+def _prelu_of_codes(call: Call) -> Codes:
+    x_type, slope_type, output = call["input"], call["alpha"], call.output
+    above = float(np.float32(x_type.scale) / np.float32(output.scale))
+    below = _float32_product(x_type.scale, slope_type.scale) / output.scale
+
+    def codes(x: Array, slope: Array) -> Array:
+        value = _shifted(x, x_type)
+        scaled = value * _shifted(slope, slope_type)
+        return np.where(value >= 0, _to_codes(value, above, output), _to_codes(scaled, below, output))
+
+    return codes
 
 
 # -- comparison and logic ----------------------------------------------------------------------------------------------
@@ -208,15 +218,17 @@ def prelu(call: Call, input: Array, alpha: Array) -> Array:
 
 def _register_comparison(name: str, compare: Function) -> None:
     @kernel(name)
-    def comparison(call: Call, input1: Array, input2: Array) -> Array:
+    @recorded()
+    def comparison(call: Call, input1: Array, input2: Array) -> tuple[Array, list[Band]]:
         first, second = call["input1"], call["input2"]
-        if not first.is_quantized or (first.scale, first.zero_point) == (second.scale, second.zero_point):
-            return compare(input1, input2, out=call.target)
 
         def codes(a: Array, b: Array) -> Array:
             return compare(_float32(a, first), _float32(b, second))
 
-        return of_code_pairs(call, codes, input1, input2)
+        function: Compute = compare
+        if first.is_quantized and (first.scale, first.zero_point) != (second.scale, second.zero_point):
+            function = _by_table(call, codes, input1, input2)
+        return elementwise(call, function, {"input1": input1, "input2": input2})
 
 
 def _float32(codes: Array, type_: OperandType) -> Array:
@@ -242,11 +254,16 @@ for _name, _function in _COMPARISONS.items():
 
 
 @kernel("SELECT")
-def select(call: Call, condition: Array, input1: Array, input2: Array) -> Array:
+@recorded()
+def select(call: Call, condition: Array, input1: Array, input2: Array) -> tuple[Array, list[Band]]:
     """The first where the condition holds, else the second."""
-    if call["input1"].is_quantized:
-        input1, input2 = _moved(input1, call["input1"], call.output), _moved(input2, call["input2"], call.output)
-    return _choose(condition, input1, input2, _result(call))
+
+    def compute(choice: Array, a: Array, b: Array, out: Array) -> None:
+        if call.output.is_quantized:
+            a, b = _moved(a, call["input1"], call.output), _moved(b, call["input2"], call.output)
+        _choose(choice, a, b, out)
+
+    return elementwise(call, compute, {"condition": condition, "input1": input1, "input2": input2})
 
 
 # -- functions of one tensor -------------------------------------------------------------------------------------------
@@ -254,13 +271,15 @@ def select(call: Call, condition: Array, input1: Array, input2: Array) -> Array:
 
 def _register_unary(name: str, function: Function) -> None:
     @kernel(name, in_place=("input",))
-    def unary(call: Call, input: Array) -> Array:
+    @recorded()
+    def unary(call: Call, input: Array) -> tuple[Array, list[Band]]:
+        compute: Compute = function
         if call["input"].is_quantized:
             table = call.once("table", lambda: _quantized_by_float32(function, call["input"], call.output))
-            return look_up(input, table, call.target)
-        if input.dtype == np.float16:
-            return store(function(widen(input)), call.output, call.target)
-        return function(input, out=call.target)
+            compute = partial(look_up, table)
+        elif input.dtype == np.float16:
+            compute = in_half_precision(function)
+        return elementwise(call, compute, {"input": input})
 
 
 def _quantized_by_float32(function: Function, source: OperandType, target: OperandType) -> Array:

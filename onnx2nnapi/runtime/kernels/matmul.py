@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from onnx2nnapi.ir.types import Array
-from onnx2nnapi.runtime.kernels import Call, Step, kernel, recorded
+from onnx2nnapi.runtime.kernels import Band, Call, kernel, recorded
 from onnx2nnapi.runtime.kernels.arithmetic import (
     code_range,
     multiply_by_quantized_multiplier,
     quantize_multiplier,
     store,
 )
-from onnx2nnapi.runtime.kernels.products import centred_rows, finish_of, multiply_rows, prepare
+from onnx2nnapi.runtime.kernels.products import blocks, centred_rows, finish_of, multiply, prepare
 
 __all__: list[str] = []
 
@@ -21,15 +21,23 @@ __all__: list[str] = []
 @recorded("weights", "bias")
 def fully_connected(
     call: Call, input: Array, weights: Array, bias: Array, fuse_code: int = 0
-) -> tuple[Array, list[Step]]:
+) -> tuple[Array, list[Band]]:
     """Weights [units, depth]; the input is flattened to rows of ``depth`` elements."""
     ready = prepare(call, "weights", weights, bias, lambda array: array.T)
     finish = finish_of(call, "weights", ready, bias, fuse_code)
     target = call.target
     if target is None or not target.flags.c_contiguous:
         target = np.empty(call.output.shape, call.output.dtype)
-    rows, steps = centred_rows(call, input)
-    return target, steps + multiply_rows(call, rows.reshape(-1, weights.shape[1]), ready, finish, target)
+    depth = weights.shape[1]
+    table, results = input.reshape(-1, depth), target.reshape(-1, len(weights))
+    bands = []
+    for start, stop in blocks(len(table), 1, len(weights)):
+        part = results[start:stop]
+        sums = part if part.dtype == ready.sum_dtype else call.scratch("sums", part.shape, ready.sum_dtype)
+        rows, first = centred_rows(call, table[start:stop])
+        steps = [*first, *multiply(rows, ready, sums), *finish(call, sums, part)]
+        bands.append(Band(steps, stop * len(weights), {"input": stop * depth}))
+    return target, bands
 
 
 @kernel("BATCH_MATMUL")

@@ -10,7 +10,7 @@ import numpy as np
 
 from onnx2nnapi.ir.types import Array
 from onnx2nnapi.nnapi.window import Window
-from onnx2nnapi.runtime.kernels import Call, Step, kernel, recorded
+from onnx2nnapi.runtime.kernels import Band, Call, kernel, recorded, whole
 from onnx2nnapi.runtime.kernels.arithmetic import activate, code_range, round_half_away, store, widen
 from onnx2nnapi.runtime.kernels.sliding import Sliding, image_result, into_layout
 
@@ -39,7 +39,7 @@ def _pool(name: str) -> Callable[[Pool], Pool]:
             fuse_code: int = 0,
             nchw: bool = False,
             padding_scheme: int | None = None,
-        ) -> tuple[Array, list[Step]]:
+        ) -> tuple[Array, list[Band]]:
             sliding = Sliding.over(
                 call,
                 input,
@@ -52,7 +52,7 @@ def _pool(name: str) -> Callable[[Pool], Pool]:
             out = image_result(call, nchw)
             steps = [partial(pool, sliding, fuse_code, out)] if out.size else []
             result, last = into_layout(call, out, nchw)
-            return result, [*sliding.steps, *steps, *last]
+            return whole(result, [*sliding.steps, *steps, *last])
 
         return pool
 

@@ -15,10 +15,9 @@ from functools import partial
 import numpy as np
 
 from onnx2nnapi.ir.types import Array
-from onnx2nnapi.nnapi.codes import FuseCode
 from onnx2nnapi.nnapi.types import OperandType
 from onnx2nnapi.runtime.kernels import Call, Step
-from onnx2nnapi.runtime.kernels.arithmetic import activate, code_range, float_range, quantize_multiplier
+from onnx2nnapi.runtime.kernels.arithmetic import activation, code_range, float_range, quantize_multiplier
 
 __all__ = [
     "Finish",
@@ -28,7 +27,6 @@ __all__ = [
     "centred_rows",
     "finish_of",
     "multiply",
-    "multiply_rows",
     "prepare",
 ]
 
@@ -97,7 +95,7 @@ def _exact_cuts(matrix: Array, bias: Array) -> tuple[int, ...]:
 
 
 def centred_rows(call: Call, x: Array) -> tuple[Array, list[Step]]:
-    """The operand ``input`` in float32 (codes less their zero point), and the step that computes it, if one does."""
+    """Part of the operand ``input`` in float32 (codes less their zero point), and the step that computes it, if any."""
     if x.dtype == np.float32:
         return x, []
     rows = call.scratch("centred", x.shape, np.float32)
@@ -141,8 +139,8 @@ def finish_of(call: Call, name: str, weights: Weights, bias: Array, fuse_code: i
 
     def finish(call: Call, sums: Array, out: Array) -> list[Step]:
         steps = [_addition(sums, addend)]
-        if fuse_code == FuseCode.NONE and out is sums:
-            return [*steps, partial(activate, sums, fuse_code, sums)]
+        if out is sums:
+            return [*steps, activation(sums, fuse_code)]
         low, high = map(np.float32, float_range(fuse_code))
         if out.dtype == sums.dtype:
             return [*steps, partial(sums.clip, low, high, out=out)]
@@ -229,13 +227,3 @@ def blocks(count: int, unit: int, width: int) -> Iterator[tuple[int, int]]:
     parts = max(1, min(count, count * unit // rows))
     for index in range(parts):
         yield count * index // parts, count * (index + 1) // parts
-
-
-def multiply_rows(call: Call, rows: Array, weights: Weights, finish: Finish, out: Array) -> list[Step]:
-    """Steps that put ``finish`` of ``rows`` [n, depth] times the weights into ``out`` [n, units]."""
-    steps = []
-    for start, stop in blocks(len(rows), 1, out.shape[1]):
-        part = out[start:stop]
-        sums = part if out.dtype == weights.sum_dtype else call.scratch("sums", part.shape, weights.sum_dtype)
-        steps += [*multiply(rows[start:stop], weights, sums), *finish(call, sums, part)]
-    return steps

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from onnx2nnapi.ir.types import Array
-from onnx2nnapi.runtime.kernels import Call, kernel
+from onnx2nnapi.runtime.kernels import Band, Call, kernel, recorded, whole
 from onnx2nnapi.runtime.kernels.arithmetic import all_codes, code_range, look_up, round_half_away, store, widen
+from onnx2nnapi.runtime.kernels.bands import elementwise, result_of
 
 
 @kernel("QUANTIZE")
@@ -21,18 +24,19 @@ def quantize(call: Call, input: Array) -> Array:
 
 
 @kernel("DEQUANTIZE")
-def dequantize(call: Call, input: Array) -> Array:
+@recorded()
+def dequantize(call: Call, input: Array) -> tuple[Array, list[Band]]:
     """Real numbers of codes, rounded once to float32, and from there to float16."""
     type_ = call["input"]
     if type_.channel_quant is None:
-        return look_up(
-            input, call.once("table", lambda: _real(call, all_codes(type_), np.float32(type_.scale))), call.target
-        )
+        table = call.once("table", lambda: _real(call, all_codes(type_), np.float32(type_.scale)))
+        return elementwise(call, partial(look_up, table), {"input": input})
     channels = type_.channel_quant
     shape = [1] * input.ndim
     shape[channels.channel_dim] = -1
     scales = np.asarray(channels.scales, np.float32).reshape(shape)
-    return store(_real(call, input, scales), call.output, call.target)
+    out = result_of(call)
+    return whole(out, [lambda: np.copyto(out, _real(call, input, scales))])
 
 
 def _real(call: Call, codes: Array, scale: Array | np.float32) -> Array:

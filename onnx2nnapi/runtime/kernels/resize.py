@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from onnx2nnapi.ir.types import Array
-from onnx2nnapi.runtime.kernels import Call, Step, kernel, recorded
+from onnx2nnapi.runtime.kernels import Band, Call, kernel, recorded, whole
 from onnx2nnapi.runtime.kernels.arithmetic import store, widen
 from onnx2nnapi.runtime.kernels.sliding import channels_last, image_result, into_layout
 
@@ -27,7 +27,7 @@ def resize_nearest_neighbor(
     half_pixel_centers: bool = False,
     scale_width: float = 0.0,
     scale_height: float = 0.0,
-) -> tuple[Array, list[Step]]:
+) -> tuple[Array, list[Band]]:
     """Corners aligned round, else coordinates are cut off; the sizes are in the output's type already."""
     return _resize(call, input, nchw, _take_nearest, align_corners, half_pixel_centers)
 
@@ -44,18 +44,18 @@ def resize_bilinear(
     half_pixel_centers: bool = False,
     scale_width: float = 0.0,
     scale_height: float = 0.0,
-) -> tuple[Array, list[Step]]:
+) -> tuple[Array, list[Band]]:
     """Codes are interpolated as they are, and half is added before they are cut off toward zero."""
     return _resize(call, input, nchw, _interpolate, align_corners, half_pixel_centers)
 
 
 def _resize(
     call: Call, input: Array, nchw: bool, function: Callable[..., None], *modes: bool
-) -> tuple[Array, list[Step]]:
+) -> tuple[Array, list[Band]]:
     image, first = channels_last(call, input, nchw)
     out = image_result(call, nchw)
     result, last = into_layout(call, out, nchw)
-    return result, [*first, partial(function, call, image, out, *modes), *last]
+    return whole(result, [*first, partial(function, call, image, out, *modes), *last])
 
 
 def _take_nearest(call: Call, x: Array, out: Array, *modes: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,6 +12,8 @@ from onnx2nnapi.ir.types import Array
 from onnx2nnapi.nnapi.window import Window
 from onnx2nnapi.runtime.kernels import Border, Call, Step
 from onnx2nnapi.runtime.kernels.products import centred
+
+Fill = Callable[[slice, slice], "list[Step]"]  # images and rows of them
 
 __all__ = ["Sliding", "channels_last", "image_result", "into_layout"]
 
@@ -39,6 +42,10 @@ def into_layout(call: Call, image: Array, nchw: bool) -> tuple[Array, list[Step]
     planes = image.transpose(0, 3, 1, 2)
     result = np.empty(planes.shape, planes.dtype) if call.target is None else call.target
     return result, [partial(np.copyto, result, planes)]
+
+
+def _no_steps(images: slice, lines: slice) -> list[Step]:
+    return []
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +101,16 @@ class Sliding:
             for window in (self.vertical, self.horizontal)
         )
 
-    def bordered(self, repeats: int = 1) -> tuple[Array, list[Step]]:
-        """The image in float32 (codes less their zero point) with zeros around it, and the step that computes it.
+    def seen(self, places: int) -> int:
+        """How many rows of the image are under the first ``places`` rows of windows."""
+        vertical = self.vertical
+        if places == 0:
+            return 0
+        end = (places - 1) * vertical.stride + (vertical.filter - 1) * vertical.dilation + 1 - vertical.head
+        return min(max(end, 0), vertical.size)
+
+    def bordered(self, repeats: int = 1) -> tuple[Array, Fill]:
+        """The image in float32 (codes less their zero point) with zeros around it, and the steps that put rows there.
 
         Each channel comes ``repeats`` times.
         """
@@ -106,17 +121,20 @@ class Sliding:
         bottom, right = max(rows - top - height, 0), max(columns - left - width, 0)
         if image.dtype == np.float32 and repeats == 1:
             if not (top or left or bottom or right):
-                return image, []
+                return image, _no_steps
             if not self.nchw:
                 found = self.call.surrounded("input", Border((0, top, left, 0), (0, bottom, right, 0)))
                 if found is not None:
-                    return found, []
+                    return found, _no_steps
         shape = (batch, rows, columns, channels, repeats)
         border = self.call.buffer("border", lambda: np.zeros(shape, np.float32))
-        height, width = min(height, rows - top), min(width, columns - left)  # what no window reaches is left out
-        inner = border[:, top : top + height, left : left + width]
-        copy = partial(centred, image[:, :height, :width, :, np.newaxis], self.call["input"], inner)
-        return border.reshape(batch, rows, columns, channels * repeats), [copy]
+        width = min(width, columns - left)  # what no window reaches is left out
+
+        def fill(images: slice, lines: slice) -> list[Step]:
+            inner = border[images, top + lines.start : top + lines.stop, left : left + width]
+            return [partial(centred, image[images, lines, :width, :, np.newaxis], self.call["input"], inner)]
+
+        return border.reshape(batch, rows, columns, channels * repeats), fill
 
     def windows(self, bordered: Array, tile: int = 1) -> Array:
         """A view [n, rows, columns / tile, filter height, filter width, tile * channels] of a bordered image.

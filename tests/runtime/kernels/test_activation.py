@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from onnx2nnapi.errors import InvalidModelError
-from onnx2nnapi.runtime.kernels.arithmetic import BLOCK
+from onnx2nnapi.runtime.kernels.bands import ELEMENTS
 from tests.runtime.kernels.single import quantized, run
 
 X = np.array([[-8.0, -2.0, -0.5], [0.0, 0.75, 9.0]], np.float32)
@@ -118,14 +118,14 @@ def test_clamps_take_zero_sizes():
     assert run("RELU", np.ones((0, 2), np.float32)).shape == (0, 2)
 
 
-@pytest.mark.parametrize("shape", [(3, BLOCK), (2, 300, 257)])
+@pytest.mark.parametrize("shape", [(3, ELEMENTS), (2, 300, 257)])
 @pytest.mark.parametrize("axis", [-1, 0])
 def test_large_softmax(shape, axis):
     x = np.random.default_rng(5).normal(size=shape).astype(np.float32)
     np.testing.assert_allclose(run("SOFTMAX", x, axis=axis), softmax(x.astype(np.float64), axis), rtol=1e-5)
 
 
-@pytest.mark.parametrize("size", [BLOCK, BLOCK + 1, 3 * BLOCK - 1])
+@pytest.mark.parametrize("size", [ELEMENTS, ELEMENTS + 1, 3 * ELEMENTS - 1])
 def test_large_tensors_are_computed_by_pieces(size):
     x = np.linspace(-9, 9, size, dtype=np.float32)
     np.testing.assert_allclose(run("LOGISTIC", x), sigmoid(x), rtol=1e-5)
