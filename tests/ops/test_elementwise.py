@@ -46,3 +46,9 @@ CASES = [
 @pytest.mark.parametrize(("row", "level"), rows(CASES))
 def test_rule(row: Case, level: int) -> None:
     check(row, level)
+
+
+def test_a_sum_with_infinities_that_the_caller_sees_is_refused() -> None:
+    row = case("Add", x=f32(2, 3), y=Const(np.array([0, -np.inf, 0], np.float32)), refused="infinite elements")
+    for level in (1, 4, 8):
+        check(row, level)

@@ -7,6 +7,7 @@ import numpy as np
 from onnx2nnapi.ir.graph import Op, Value
 from onnx2nnapi.passes.builder import Builder
 from onnx2nnapi.passes.legalize import legalizes
+from onnx2nnapi.passes.legalize.infinity import refuse_visible_infinities
 from onnx2nnapi.passes.legalize.shapes import binary, fold, unary
 
 # One operation for one operator, at whatever level the row names.
@@ -22,6 +23,8 @@ def unary_operator(b: Builder, op: Op) -> Value:
 
 @legalizes("Add", "Mul")
 def commutative(b: Builder, op: Op) -> Value:
+    """ADD or MUL."""
+    refuse_visible_infinities(b, op)
     return binary(b, _BINARY[op.kind], *b.inputs(op))
 
 
