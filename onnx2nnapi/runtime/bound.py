@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any
 
 from onnx2nnapi.errors import DeviceError
 from onnx2nnapi.ir.types import Array
@@ -19,13 +17,13 @@ __all__ = ["BoundRun"]
 
 
 class BoundRun:
-    """A model bound to its inputs and outputs. One run at a time.
+    """A model bound to its inputs and outputs. Threads that share it run, and close it, one after the other.
 
     Args:
         prepare: makes an execution with everything set, reusable or not.
         outputs: what it writes into.
         reusable: whether executions can be used again (feature level 5); else each run prepares a new one.
-        lock: held during a run; what the runs share that others use too.
+        lock: held during a run; None: one of its own.
 
     Attributes:
         outputs: the arrays or memory objects that hold the results after ``run``.
@@ -43,42 +41,34 @@ class BoundRun:
         self.outputs = list(outputs)
         self.execution: Execution | None = None
         self._prepare = prepare
-        self._lock: contextlib.AbstractContextManager[Any] = contextlib.nullcontext() if lock is None else lock
+        self._lock = threading.Lock() if lock is None else lock
         self._closed = False
         self.run: Callable[[], None] = self._run_once
         if reusable:
             self.execution = prepare(True)
-            self.run = self._repeated(self.execution, lock)
+            self.run = _repeated(self.execution, self._lock)
         else:
             prepare(False).close()  # what does not fit is said now
 
-    def _repeated(self, execution: Execution, lock: threading.Lock | None) -> Callable[[], None]:
-        launch, function = execution.launcher(), execution.waits_in
-
-        def run() -> None:
-            if result := launch():
-                raise _failure(function, result)
-
-        def run_locked() -> None:
-            with self._lock:
-                run()
-
-        return run if lock is None else run_locked
-
     def _run_once(self) -> None:
-        if self.execution is not None:
-            self.execution.close()
-        self.execution = self._prepare(False)
         with self._lock:
-            result = self.execution.launcher()()
-        if result:
-            raise _failure(self.execution.waits_in, result)
+            if self._closed:
+                raise _closed()
+            if self.execution is not None:
+                self.execution.close()
+            self.execution = self._prepare(False)
+            if result := self.execution.launcher()():
+                raise _failure(self.execution, result)
 
     def close(self) -> None:
-        """Free the execution; the buffers are the caller's again. More than once is harmless."""
-        self.run = _refuse
-        if self.execution is not None:
-            self.execution.close()
+        """Free the execution after the run that is under way; the buffers are the caller's again.
+
+        ``run``, also one that was taken from here before, is an error from now on. More than once is harmless.
+        """
+        with self._lock:
+            self._closed = True
+            if self.execution is not None:
+                self.execution.close()
 
     def __enter__(self) -> BoundRun:
         return self
@@ -89,7 +79,22 @@ class BoundRun:
         self.close()
 
 
-def _failure(function: str, result: int) -> DeviceError:
+def _repeated(execution: Execution, lock: threading.Lock) -> Callable[[], None]:
+    """Runs the execution, and keeps it alive, whatever becomes of the BoundRun."""
+    launch = execution.launcher()
+
+    def run() -> None:
+        with lock:
+            if execution.pointer is None:
+                raise _closed()
+            if result := launch():
+                raise _failure(execution, result)
+
+    return run
+
+
+def _failure(execution: Execution, result: int) -> DeviceError:
+    function = execution.waits_in
     if result == ResultCode.OUTPUT_INSUFFICIENT_SIZE:
         return DeviceError(
             "the driver wants a larger buffer than the output's shape says",
@@ -99,5 +104,5 @@ def _failure(function: str, result: int) -> DeviceError:
     return explain_result(function, result)
 
 
-def _refuse() -> None:
-    raise DeviceError("the bound run is closed")
+def _closed() -> DeviceError:
+    return DeviceError("the bound run is closed")

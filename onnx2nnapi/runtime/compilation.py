@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import json
 import os
 import pathlib
+import stat
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -189,10 +191,11 @@ class _Cache:
 
     def _files(self) -> dict[str, tuple[int, int]]:
         found = {}
-        for entry in os.scandir(self.directory):
-            if entry.is_file() and entry.name != self.note.name:
-                status = entry.stat()
-                found[entry.name] = (status.st_size, status.st_mtime_ns)
+        for path in self.directory.glob("*"):
+            with contextlib.suppress(OSError):  # another process that shares the directory may have removed it
+                status = path.stat()
+                if stat.S_ISREG(status.st_mode) and path != self.note:
+                    found[path.name] = (status.st_size, status.st_mtime_ns)
         return found
 
     def _size(self, name: str) -> int | None:
@@ -202,10 +205,12 @@ class _Cache:
         """After the compilation: what it did; a cold one is noted for the next time."""
         if self.hit:
             return CacheReport(True, True, seconds, self.cold_seconds)
-        written = {name: state[0] for name, state in self._files().items() if self.before.get(name) != state}
-        if written:
-            self.note.write_text(json.dumps({"seconds": seconds, "files": written}))
-        return CacheReport(False, bool(written), seconds, None)
+        with contextlib.suppress(OSError):  # the disk is full, or the directory gone: the model runs all the same
+            written = {name: state[0] for name, state in self._files().items() if self.before.get(name) != state}
+            if written:
+                self.note.write_text(json.dumps({"seconds": seconds, "files": written}))
+                return CacheReport(False, True, seconds, None)
+        return CacheReport(False, False, seconds, None)
 
 
 def _open_cache(library: Library, model: Model, compilation: Compilation, options: CompileOptions) -> _Cache | None:

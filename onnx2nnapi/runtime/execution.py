@@ -13,7 +13,7 @@ from onnx2nnapi.nnapi.codes import DurationCode, ResultCode
 from onnx2nnapi.nnapi.types import OperandType
 from onnx2nnapi.runtime.compilation import Compilation, nanoseconds
 from onnx2nnapi.runtime.diagnosis import explain_result
-from onnx2nnapi.runtime.handles import Handle
+from onnx2nnapi.runtime.handles import Handle, claimed
 from onnx2nnapi.runtime.library import Library
 from onnx2nnapi.runtime.memory import Memory
 from onnx2nnapi.runtime.model_builder import operand_type
@@ -57,8 +57,9 @@ class Burst(Handle):
     __slots__ = ()
 
     def __init__(self, library: Library, compilation: Compilation) -> None:
-        pointer = library.create("ANeuralNetworksBurst_create", compilation.pointer)
-        super().__init__(library, "ANeuralNetworksBurst_free", pointer, (compilation,))
+        with claimed(compilation):
+            pointer = library.create("ANeuralNetworksBurst_create", compilation.pointer)
+            super().__init__(library, "ANeuralNetworksBurst_free", pointer, (compilation,))
 
 
 class Execution(Handle):
@@ -72,7 +73,7 @@ class Execution(Handle):
         burst: for mode "burst".
     """
 
-    __slots__ = ("_arguments", "_ask", "_burst", "_handle", "_library", "_options", "_sizes")
+    __slots__ = ("_arguments", "_ask", "_burst", "_handle", "_options", "_sizes")
 
     def __init__(
         self,
@@ -83,10 +84,10 @@ class Execution(Handle):
         reusable: bool = False,
         burst: Burst | None = None,
     ) -> None:
-        pointer = library.create("ANeuralNetworksExecution_create", compilation.pointer)
         needs: tuple[Handle, ...] = (compilation,) if burst is None else (compilation, burst)
-        super().__init__(library, "ANeuralNetworksExecution_free", pointer, needs)
-        self._library = library
+        with claimed(*needs):
+            pointer = library.create("ANeuralNetworksExecution_create", compilation.pointer)
+            super().__init__(library, "ANeuralNetworksExecution_free", pointer, needs)
         self._options = options
         self._burst = burst
         self._arguments: list[Array | Memory] = []  # what NNAPI points into
@@ -101,7 +102,7 @@ class Execution(Handle):
 
     def _configure(self, options: RunOptions, reusable: bool) -> None:
         def call(name: str, value: int | bool | None) -> None:
-            self._library.call(f"ANeuralNetworksExecution_{name}", self.pointer, value)
+            self.library.call(f"ANeuralNetworksExecution_{name}", self.pointer, value)
 
         if reusable:
             call("setReusable", True)
@@ -116,6 +117,7 @@ class Execution(Handle):
 
     def close(self) -> None:
         """Free it, then let go of the buffers."""
+        self._handle.value = None  # what ``launcher`` made answers UNEXPECTED_NULL from now on
         super().close()
         for argument in self._arguments:
             if isinstance(argument, Memory):
@@ -134,27 +136,29 @@ class Execution(Handle):
         name = f"ANeuralNetworksExecution_set{kind}"
         where = f"{kind.lower()} {index}"
         if value is None:
-            self._library.call(name, self.pointer, index, None, None, 0, where=where)
+            self.library.call(name, self.pointer, index, None, None, 0, where=where)
             return
         if isinstance(value, Memory):
             if value.closed:
                 raise DeviceError("the memory is closed", where=where)
+            if value.library is not self.library:
+                raise DeviceError(f"the memory belongs to {value.library.name}", where=where)
             value.use()
             self._arguments.append(value)
             size = 0 if value.whole else length or type_.nbytes
-            self._library.call(f"{name}FromMemory", self.pointer, index, None, value.pointer, 0, size, where=where)
+            self.library.call(f"{name}FromMemory", self.pointer, index, None, value.pointer, 0, size, where=where)
             return
         self._arguments.append(value)
         # Only sizes that the model left open are told again.
         told = None if type_.is_specified or kind == "Output" else operand_type(type_, value.shape)
-        self._library.call(name, self.pointer, index, told, value.ctypes.data, length or value.nbytes, where=where)
+        self.library.call(name, self.pointer, index, told, value.ctypes.data, length or value.nbytes, where=where)
 
     def launcher(self) -> Callable[[], int]:
         """A function that computes once and answers the ResultCode, with as little around the C calls as can be.
 
         A result that means that the computation did not start is a DeviceError at once.
         """
-        library, mode = self._library, self._options.mode
+        library, mode = self.library, self._options.mode
         handle = self._handle
         function = library.untyped(MODES[mode])
         if mode == "sync":
@@ -198,7 +202,7 @@ class Execution(Handle):
         """The shape of output ``index`` in the latest computation, also when its buffer was too small."""
         if self._ask is None:
             names = ("getOutputOperandRank", "getOutputOperandDimensions")
-            self._ask = tuple(self._library.untyped(f"ANeuralNetworksExecution_{name}") for name in names)
+            self._ask = tuple(self.library.untyped(f"ANeuralNetworksExecution_{name}") for name in names)
         (ask_rank, ask_sizes), sizes, handle = self._ask, self._sizes, self._handle
         if (result := ask_rank(handle, index, sizes)) and result != _TOO_SMALL:
             raise explain_result("ANeuralNetworksExecution_getOutputOperandRank", result, where=f"output {index}")
@@ -219,7 +223,7 @@ class Execution(Handle):
         if not self._options.measure:
             raise DeviceError("durations are told only where they were asked for", hint="set measure=True")
         value = ctypes.c_uint64()
-        self._library.call("ANeuralNetworksExecution_getDuration", self.pointer, int(code), ctypes.byref(value))
+        self.library.call("ANeuralNetworksExecution_getDuration", self.pointer, int(code), ctypes.byref(value))
         return None if value.value == _NO_DURATION else value.value
 
     def durations(self) -> dict[DurationCode, int | None]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING
+
+from onnx2nnapi.errors import DeviceError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from onnx2nnapi.runtime.library import Library
 
-__all__ = ["Handle"]
+__all__ = ["Handle", "claimed"]
 
 _lock = threading.RLock()  # reentrant: a collected handle may be finalised in the middle of another's close()
 
@@ -30,14 +34,16 @@ class Handle:
         keep: Python objects whose memory it points into.
 
     Attributes:
+        library: where it comes from.
         pointer: to hand to C; None once freed.
     """
 
-    __slots__ = ("__weakref__", "_closed", "_free", "_keep", "_needs", "_users", "pointer")
+    __slots__ = ("__weakref__", "_closed", "_free", "_keep", "_needs", "_users", "library", "pointer")
 
     def __init__(
         self, library: Library, free: str, pointer: int, needs: tuple[Handle, ...] = (), keep: object = None
     ) -> None:
+        self.library = library
         self.pointer: int | None = pointer
         self._free = getattr(library, free)
         self._needs = needs
@@ -59,8 +65,14 @@ class Handle:
             self._release()
 
     def use(self) -> None:
-        """Claim that something needs it, until ``unuse``."""
+        """Claim that something needs it, until ``unuse``.
+
+        Raises:
+            DeviceError: it is freed already.
+        """
         with _lock:
+            if self.pointer is None:
+                raise DeviceError("it is closed", where=type(self).__name__)
             self._users += 1
 
     def unuse(self) -> None:
@@ -98,3 +110,17 @@ class Handle:
     def __del__(self) -> None:
         if hasattr(self, "_closed"):  # it was made completely
             self.close()
+
+
+@contextlib.contextmanager
+def claimed(*handles: Handle) -> Iterator[None]:
+    """Hold ``handles`` while C makes something from them, as another thread may close them meanwhile.
+
+    Raises:
+        DeviceError: one is freed already.
+    """
+    with contextlib.ExitStack() as stack:
+        for handle in handles:
+            handle.use()
+            stack.callback(handle.unuse)
+        yield

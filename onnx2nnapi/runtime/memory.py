@@ -13,7 +13,7 @@ import numpy as np
 from onnx2nnapi.errors import DeviceError
 from onnx2nnapi.ir.types import Array
 from onnx2nnapi.runtime.bindings import uint32_array
-from onnx2nnapi.runtime.handles import Handle
+from onnx2nnapi.runtime.handles import Handle, claimed
 from onnx2nnapi.runtime.library import Library
 
 if TYPE_CHECKING:
@@ -162,8 +162,10 @@ def device_memory(
     Raises:
         DeviceError: the roles differ in type or shape, or the driver cannot.
     """
+    # The driver's buffer belongs to the compilations' devices.
+    needs = tuple(dict.fromkeys(compilation for compilation, _ in (*inputs, *outputs)))
     desc = Handle(library, "ANeuralNetworksMemoryDesc_free", library.create("ANeuralNetworksMemoryDesc_create"))
-    with desc:
+    with desc, claimed(*needs):
         for kind, roles in (("Input", inputs), ("Output", outputs)):
             for compilation, index in roles:
                 library.call(f"ANeuralNetworksMemoryDesc_add{kind}Role", desc.pointer, compilation.pointer, index, 1.0)
@@ -173,11 +175,14 @@ def device_memory(
             )
         library.call("ANeuralNetworksMemoryDesc_finish", desc.pointer)
         pointer = library.create("ANeuralNetworksMemory_createFromDesc", desc.pointer)
-    # The driver's buffer belongs to the compilations' devices.
-    needs = tuple(dict.fromkeys(compilation for compilation, _ in (*inputs, *outputs)))
-    return Memory(library, pointer, size=None, whole=True, needs=needs)
+        return Memory(library, pointer, size=None, whole=True, needs=needs)
 
 
 def copy_memory(library: Library, source: Memory, target: Memory) -> None:
-    """Copy all of ``source``; sizes must agree. The driver translates its own layouts."""
-    library.call("ANeuralNetworksMemory_copy", source.pointer, target.pointer)
+    """Copy all of ``source``; sizes must agree. The driver translates its own layouts.
+
+    Raises:
+        DeviceError: one is closed, or the sizes differ.
+    """
+    with claimed(source, target):
+        library.call("ANeuralNetworksMemory_copy", source.pointer, target.pointer)

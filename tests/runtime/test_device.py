@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -181,6 +182,65 @@ class TestBound:
         bound.close()
         assert host.live == {}
 
+    @pytest.mark.parametrize("mode", MODES)
+    def test_a_run_keeps_alive_what_it_needs_and_ends_with_its_owner(self, host, mode):
+        with open_on(host, models.add(), mode=mode) as executor:
+            run = executor.bind([X, X]).run  # whose BoundRun nobody holds
+            gc.collect()
+            run()
+            bound = executor.bind([X, X])
+            taken = bound.run
+            bound.close()
+            before = len(host.log)
+            for closed in (taken, bound.run):
+                with pytest.raises(DeviceError, match="the bound run is closed"):
+                    closed()
+            assert len(host.log) == before
+            with pytest.raises(DeviceError, match="UNEXPECTED_NULL"):
+                bound.execution.output_shape(0)
+        run()
+        del run
+        gc.collect()
+        assert host.live == {}
+
+    @pytest.mark.parametrize("level", [4, 8])
+    def test_closing_waits_for_the_run_under_way(self, make_host, level):
+        host = make_host(level)
+        host.delay(compute_seconds=0.2)
+        with open_on(host, models.add()) as executor, executor.bind([X, X]) as bound:
+            runner = threading.Thread(target=bound.run)
+            runner.start()
+            while "Execution_compute" not in host.calls:
+                time.sleep(0.001)
+            bound.close()
+            assert np.array_equal(bound.outputs[0], X + X)
+            runner.join()
+            with pytest.raises(DeviceError, match="the bound run is closed"):
+                bound.run()
+
+    def test_threads_share_a_bound_run(self, host):
+        with open_on(host, models.add()) as executor, executor.bind([X, X]) as bound:
+            threads = [threading.Thread(target=lambda: [bound.run() for _ in range(20)]) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert host.calls.count("Execution_compute") == 80
+
+    @pytest.mark.parametrize("mode", ["sync", "burst"])
+    def test_closing_while_an_execution_is_made(self, host, monkeypatch, mode):
+        executor = open_on(host, models.add(), mode=mode)
+        create = executor.library.create
+
+        def close_and_create(name, *arguments, **where):
+            executor.close()  # as another thread may
+            return create(name, *arguments, **where)
+
+        monkeypatch.setattr(executor.library, "create", close_and_create)
+        assert np.array_equal(executor.run([X, X])[0], X + X)
+        with pytest.raises(DeviceError, match="the executor is closed"):
+            executor.run([X, X])
+
     def test_outputs_are_aligned_and_padded_as_the_device_prefers(self, host):
         host.c.host_set_preferences(256, 128)
         with open_on(host, models.add(), padding=True) as executor:
@@ -355,6 +415,15 @@ class TestCache:
     def test_a_directory_that_is_not_there(self, host, tmp_path):
         with pytest.raises(DeviceError, match="none: the cache is no directory that can be written; make it first"):
             open_on(host, models.add(), cache=tmp_path / "none")
+
+    def test_a_note_that_cannot_be_written_is_no_reason_to_fail(self, host, tmp_path):
+        open_on(host, models.add_constant(), cache=tmp_path).close()
+        (note,) = tmp_path.glob("*.json")
+        for file in tmp_path.iterdir():
+            file.unlink()
+        note.mkdir()
+        with open_on(host, models.add_constant(), cache=tmp_path) as executor:
+            assert (executor.cache.hit, executor.cache.stored) == (False, False)
 
     def test_a_note_that_is_not_ours_is_no_hit(self, host, tmp_path):
         open_on(host, models.add(), cache=tmp_path).close()

@@ -148,6 +148,22 @@ class TestSharedMemory:
                 pass
             with pytest.raises(DeviceError, match="input 0: the memory is closed"):
                 executor.bind([closed, X])
+            with pytest.raises(DeviceError, match="SharedMemory: it is closed"):
+                copy_memory(library, memory, closed)
+
+    def test_memory_of_another_library(self, make_host, library):
+        other = open_library(str(make_host(5).path))
+        with NnapiExecutor(models.add(), library) as executor, SharedMemory(other, 24) as memory:
+            with pytest.raises(DeviceError, match=r"input 0: the memory belongs to .*-5-"):
+                executor.bind([memory, X])
+            with pytest.raises(DeviceError, match="the memory belongs to"):
+                executor.bind([X, X], [memory])
+
+    def test_roles_of_a_closed_compilation(self, library):
+        executor = NnapiExecutor(models.add(), library)
+        executor.close()
+        with pytest.raises(DeviceError, match="Compilation: it is closed"):
+            executor.device_memory(inputs=[0])
 
     def test_an_anonymous_file_has_its_size(self):
         descriptor = anonymous_file("test", 12345)
