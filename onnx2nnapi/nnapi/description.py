@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from onnx2nnapi.errors import InvalidModelError
 
 __all__ = ["Entry", "as_integer", "as_list"]
+
+_MAX_BITS = 64
+
+
+def _shown(value: object) -> str:
+    """A value for messages, whatever it is: repr would write huge ones in full, or recurse without end."""
+    if isinstance(value, int) and value.bit_length() > _MAX_BITS:
+        return f"an integer of {value.bit_length()} bits"
+    if isinstance(value, (list, tuple, Mapping)):
+        return f"a {type(value).__name__} of {len(value)}"
+    return f"{reprlib.repr(value):.40}"
 
 
 class Entry:
@@ -31,7 +43,7 @@ class Entry:
     def boolean(self, key: str, *, default: bool) -> bool:
         value = self.get(key, default)
         if not isinstance(value, bool):
-            raise InvalidModelError(f"{key!r} must be true or false, not {value!r:.40}", where=self.where)
+            raise InvalidModelError(f"{key!r} must be true or false, not {_shown(value)}", where=self.where)
         return value
 
     def integer(self, key: str, low: int, high: int, default: int | None = None) -> int:
@@ -41,7 +53,7 @@ class Entry:
     def number(self, key: str) -> float:
         value = self.get(key, 0.0)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise InvalidModelError(f"{key!r} must be a number, not {value!r:.40}", where=self.where)
+            raise InvalidModelError(f"{key!r} must be a number, not {_shown(value)}", where=self.where)
         try:
             number = float(value)
         except OverflowError:
@@ -53,7 +65,7 @@ class Entry:
     def text(self, key: str) -> str:
         value = self[key]
         if not isinstance(value, str):
-            raise InvalidModelError(f"{key!r} must be a string, not {value!r:.40}", where=self.where)
+            raise InvalidModelError(f"{key!r} must be a string, not {_shown(value)}", where=self.where)
         return value
 
     def integers(self, key: str, low: int, high: int, default: list[int] | None = None) -> tuple[int, ...]:
@@ -68,7 +80,7 @@ class Entry:
         value = as_list(self.get(key, ()), f"{self.where}.{key}")
         for item in value:
             if not isinstance(item, str):
-                raise InvalidModelError(f"must hold strings, not {item!r:.40}", where=f"{self.where}.{key}")
+                raise InvalidModelError(f"must hold strings, not {_shown(item)}", where=f"{self.where}.{key}")
         return tuple(value)
 
 
@@ -82,7 +94,7 @@ def as_list(value: object, where: str) -> Sequence[Any]:
 def as_integer(value: object, low: int, high: int, where: str) -> int:
     """``value``, which must be an integer of the range."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidModelError(f"must be an integer, not {value!r:.40}", where=where)
+        raise InvalidModelError(f"must be an integer, not {_shown(value)}", where=where)
     if not low <= value <= high:
-        raise InvalidModelError(f"{value} is out of range, it must be {low} to {high}", where=where)
+        raise InvalidModelError(f"{_shown(value)} is out of range, it must be {low} to {high}", where=where)
     return value

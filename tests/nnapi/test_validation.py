@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import time
 from collections.abc import Callable
@@ -396,6 +397,17 @@ def test_whatever_is_wrong_is_refused_by_an_error_of_ours(description: Descripti
         Interpreter(made)
     except Onnx2NnapiError as error:
         pytest.fail(f"validated, but the interpreter refuses it: {error}")
+
+
+@pytest.mark.parametrize("key", ["type", "dimensions", "scale", "zero_point", "lifetime", "name", "perm", "value"])
+def test_values_that_python_cannot_print_are_refused(key: str) -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    for value in (functools.reduce(lambda inner, _: [inner], range(10_000), 0), 10**5000, endless):
+        for given in (value, [value]):
+            description = chain()
+            description["main"]["operands"][0] |= {"lifetime": "CONSTANT", "value": [0] * 6, key: given}
+            assert len(refusal(description)) < 200
 
 
 @pytest.mark.parametrize("description", [None, [], 3, "model", {}, {"main": None}, {"main": {}}, {"main": [1]}])
