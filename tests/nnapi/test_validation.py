@@ -404,9 +404,9 @@ def test_values_that_python_cannot_print_are_refused(key: str) -> None:
     endless: list[Any] = []
     endless.append(endless)
     for value in (functools.reduce(lambda inner, _: [inner], range(10_000), 0), 10**5000, endless):
-        for given in (value, [value]):
+        for wrong in (value, [value]):
             description = chain()
-            description["main"]["operands"][0] |= {"lifetime": "CONSTANT", "value": [0] * 6, key: given}
+            description["main"]["operands"][0] |= {"lifetime": "CONSTANT", "value": [0] * 6, key: wrong}
             assert len(refusal(description)) < 200
 
 
