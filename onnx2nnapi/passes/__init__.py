@@ -24,6 +24,7 @@ from onnx2nnapi.passes.inline_control import inline_control
 from onnx2nnapi.passes.layout import layout
 from onnx2nnapi.passes.legalize.driver import legalize
 from onnx2nnapi.passes.recognize_clip import recognize_clip
+from onnx2nnapi.passes.recognize_gelu import recognize_gelu
 from onnx2nnapi.passes.recognize_shuffle import recognize_shuffle
 from onnx2nnapi.passes.remove_identities import remove_identities
 from onnx2nnapi.passes.settle_interface import settle_interface
@@ -38,6 +39,7 @@ PIPELINE: tuple[Pass, ...] = (
     fold_constants,  # then: what the passes and rules below want constant is constant then
     inline_control,  # after folding, which tells conditions and trips; before the rest, which looks at what runs
     remove_identities,  # before the passes that look at neighbours, which no-ops keep apart
+    recognize_gelu,  # before legalize, which has fewer operations for a Gelu than for its parts
     recognize_clip,  # before fold_pad, which asks whether numbers are clamped at 0
     fold_pad,
     fold_affine,  # before legalize, which repacks the weights

@@ -21,6 +21,7 @@ from onnx2nnapi.passes.fold_pad import fold_pad
 from onnx2nnapi.passes.fuse_activations import fuse_activations
 from onnx2nnapi.passes.layout import layout
 from onnx2nnapi.passes.recognize_clip import recognize_clip
+from onnx2nnapi.passes.recognize_gelu import recognize_gelu
 from onnx2nnapi.passes.remove_identities import remove_identities
 
 GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "golden"
@@ -55,6 +56,24 @@ def clips(g) -> None:
     g.output(g.op("Clip", g.op("Clip", x, g.const(0.0), None), None, g.const(0.5)))
     g.output(g.op("Max", x, g.const(0.0)))
     g.output(g.op("Max", x, g.const([0.0, 1.0, 2.0])))
+
+
+def gelus(g) -> None:
+    x = g.input("x", 2, 3)
+
+    def shifted(u: str, one: float = 1.0) -> str:
+        return g.op("Add", g.op("Erf", u), g.const(one))
+
+    g.output(g.op("Mul", g.op("Mul", x, shifted(g.op("Div", x, g.const(2**0.5)))), g.const(0.5)))
+    g.output(g.op("Mul", g.op("Mul", g.const(0.5), x), shifted(g.op("Mul", x, g.const(0.5**0.5)))))
+    y = g.op("Div", g.op("Mul", shifted(g.op("Mul", g.const([0.5**0.5]), x)), x), g.const(2.0))
+    g.output(g.op("Mul", y, x))
+    g.output(g.op("Mul", g.op("Mul", x, shifted(g.op("Div", x, g.const(2.0)))), g.const(0.5)))
+    g.output(g.op("Mul", g.op("Mul", x, shifted(g.op("Div", x, g.const(2**0.5)), 2.0)), g.const(0.5)))
+    g.output(g.op("Mul", g.op("Mul", x, shifted(g.op("Div", g.const(0.5**0.5), x))), g.const(0.5)))
+    part = shifted(g.op("Div", x, g.const(2**0.5)))
+    g.output(part)
+    g.output(g.op("Mul", g.op("Mul", x, part), g.const(0.5)))
 
 
 def pads(g) -> None:
@@ -128,6 +147,7 @@ CASES: dict[Callable, Callable] = {
     fold_constants: constants,
     remove_identities: identities,
     recognize_clip: clips,
+    recognize_gelu: gelus,
     fold_pad: pads,
     fold_affine: affine,
     eliminate_common: common,

@@ -248,15 +248,20 @@ _ERF_COEFFICIENTS = (
 )
 
 
-def erf_of(b: Builder, x: Value, factor: float = 1.0) -> Value:
-    """erf(factor · x), within 2e-7, from the operations of level 1."""
+def erf_of(b: Builder, x: Value) -> Value:
+    """erf(x), within 2e-7, from the operations of level 1."""
+    return unary(b, "TANH", _erf_argument(b, x, 1.0, 1.0))
+
+
+def _erf_argument(b: Builder, x: Value, factor: float, times: float) -> Value:
+    """``times`` what the hyperbolic tangent makes erf(factor · x) of."""
     b.approximate("erf within 2e-7")
     square = binary(b, "MUL", x, x)
-    *lower, first = [c * factor ** (2 * power + 1) for power, c in enumerate(_ERF_COEFFICIENTS)]
+    *lower, first = [times * c * factor ** (2 * power + 1) for power, c in enumerate(_ERF_COEFFICIENTS)]
     total = scale(b, square, first)
     for term in lower[:0:-1]:
         total = binary(b, "MUL", shift(b, total, term), square)
-    return unary(b, "TANH", binary(b, "MUL", x, shift(b, total, lower[0])))
+    return binary(b, "MUL", x, shift(b, total, lower[0]))
 
 
 @legalizes("Erf")
@@ -267,14 +272,14 @@ def erf(b: Builder, op: Op) -> Value:
 
 @legalizes("Gelu")
 def gelu(b: Builder, op: Op) -> Value:
-    """x/2 · (1 + erf(x/√2)), or the tanh form when the model asks for it."""
+    """x · `LOGISTIC`(2u), which is x/2 · (1 + tanh(u)), where tanh(u) is erf(x/√2), or what the tanh form has."""
     return gelu_of(b, b.inputs(op)[0], tanh=op.attrs["approximate"] == "tanh")
 
 
 def gelu_of(b: Builder, x: Value, *, tanh: bool = False) -> Value:
     if tanh:
-        cubic = shift(b, scale(b, binary(b, "MUL", x, x), 0.044715), 1.0)
-        inner = unary(b, "TANH", scale(b, binary(b, "MUL", x, cubic), math.sqrt(2 / math.pi)))
+        factor = 2 * math.sqrt(2 / math.pi)
+        doubled = binary(b, "MUL", x, shift(b, scale(b, binary(b, "MUL", x, x), 0.044715 * factor), factor))
     else:
-        inner = erf_of(b, x, math.sqrt(0.5))
-    return binary(b, "MUL", scale(b, x, 0.5), shift(b, inner, 1.0))
+        doubled = _erf_argument(b, x, math.sqrt(0.5), 2.0)
+    return binary(b, "MUL", x, unary(b, "LOGISTIC", doubled))
