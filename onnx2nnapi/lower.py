@@ -167,6 +167,7 @@ class _Body:
         self.operands: list[Operand] = []
         self.index: dict[str, int] = {}  # of the operand that a value is
         self._constants: dict[Hashable, int] = {}
+        self._attributes: dict[tuple[int, str], int] = {}
 
     def _add(self, operand: Operand) -> int:
         self.operands.append(operand)
@@ -198,7 +199,11 @@ class _Body:
         if slot.role is Role.MODEL:
             number = self.emitter.submodel(argument.value, op)
             return self._add(Operand(OperandType(OperandCode.MODEL), Lifetime.SUBGRAPH, subgraph=number))
-        return self._constant(argument.type, LazyArray.of(_attribute_value(argument)), None)
+        key = id(bound), slot.name  # equal operations share their bound row, which the emitter keeps
+        if key not in self._attributes:
+            array = LazyArray.of(_attribute_value(argument))
+            self._attributes[key] = self._constant(argument.type, array, None)
+        return self._attributes[key]
 
     def _no_value(self, bound: Bound, slot: Slot) -> int:
         code = slot.code or bound.row.codes.get(slot.name) or next(iter(bound.row.codes.values()))
