@@ -223,7 +223,7 @@ class Graph:
         """Let every reader of ``old`` read ``new``, subgraphs included; with ``outputs`` the graph's outputs too."""
         for op in self.readers(old):
             self.redirect(op, old, new)
-        if outputs:
+        if outputs and old in self.outputs:
             self.outputs = [new if name == old else name for name in self.outputs]
 
     def redirect(self, op: Op, old: str, new: str) -> None:
