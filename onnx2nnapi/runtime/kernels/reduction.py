@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from onnx2nnapi.ir.types import Array
 from onnx2nnapi.nnapi.shapes import normalized_axis
-from onnx2nnapi.runtime.kernels import Call, kernel
-from onnx2nnapi.runtime.kernels.arithmetic import store, widen
+from onnx2nnapi.runtime.kernels import Band, Call, Step, kernel, recorded, whole
+from onnx2nnapi.runtime.kernels.arithmetic import widen
+from onnx2nnapi.runtime.kernels.bands import result_of
+
+MAX_PRODUCT = 4096  # numbers that BLAS adds up; of more, numpy's sum by halves is closer
 
 
 def _dimensions(axes: Array, rank: int) -> tuple[int, ...]:
@@ -23,16 +28,29 @@ def _shaped(result: Array, keep_dims: bool) -> Array:
 
 
 @kernel("MEAN")
-def mean(call: Call, input: Array, axes: Array, keep_dims: int = 0) -> Array:
+@recorded("axes")
+def mean(call: Call, input: Array, axes: Array, keep_dims: int = 0) -> tuple[Array, list[Band]]:
     """Mean over dimensions: of floats rounded once, of codes cut towards zero whatever the zero point."""
-    over = _dimensions(axes, input.ndim)
-    count = np.prod([input.shape[axis] for axis in over], dtype=np.int64)
-    keep = bool(keep_dims)
-    if input.dtype.kind == "f":
-        total = np.sum(widen(input), axis=over, keepdims=keep)
-        return store(_shaped(np.asarray(total / np.float32(count)), keep), call.output)
-    total = np.sum(input, axis=over, keepdims=keep, dtype=np.int64)
-    return _shaped(np.trunc(total / count).astype(input.dtype), keep)
+    over, out = _dimensions(axes, input.ndim), result_of(call)
+    count = math.prod(input.shape[axis] for axis in over)
+    if input.dtype == np.float32 and input.flags.c_contiguous and out.flags.c_contiguous and 0 < count <= MAX_PRODUCT:
+        if over == tuple(range(input.ndim - len(over), input.ndim)):
+            return whole(out, _means_of_rows(input.reshape(-1, count), out.reshape(-1)))
+    return whole(out, [partial(_mean, input, over, count, out)])
+
+
+def _means_of_rows(rows: Array, out: Array) -> list[Step]:
+    """Steps for short rows: a product with ones, which adds faster than numpy's own sum."""
+    ones = np.ones(rows.shape[1], np.float32)
+    return [partial(np.matmul, rows, ones, out=out), partial(np.divide, out, np.float32(len(ones)), out=out)]
+
+
+def _mean(x: Array, over: tuple[int, ...], count: int, out: Array) -> None:
+    if x.dtype.kind == "f":
+        means = np.sum(widen(x), axis=over, keepdims=True) / np.float32(count)
+    else:
+        means = np.trunc(np.sum(x, axis=over, keepdims=True, dtype=np.int64) / count)
+    np.copyto(out, means.reshape(out.shape), casting="unsafe")
 
 
 def _register_reduction(name: str, ufunc: np.ufunc, *, accumulates: bool = False) -> None:
