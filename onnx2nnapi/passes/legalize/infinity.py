@@ -12,10 +12,8 @@ from onnx2nnapi.passes.builder import Builder
 
 __all__ = ["refuse_visible_infinities"]
 
-_MOVES = frozenset(
-    ("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice")
-    + ("Split", "Concat", "Gather", "Expand", "Tile", "Cast")
-)
+_MOVES = {"Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Split"}
+_MOVES |= {"Concat", "Gather", "Expand", "Tile", "Cast"}
 _KEEPS = _MOVES | {"Add", "Sub", "Mul", "Where", "Pad", "Max", "Min"}
 _LARGE = 1 << 20  # constants beyond are weights
 
