@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from onnx2nnapi.ir.types import Array
-from onnx2nnapi.runtime.kernels import Band, Call, kernel, recorded
+from onnx2nnapi.runtime.kernels import Band, Call, kernel, recorded, whole
 from onnx2nnapi.runtime.kernels.arithmetic import (
     code_range,
     multiply_by_quantized_multiplier,
     quantize_multiplier,
     store,
 )
+from onnx2nnapi.runtime.kernels.bands import result_of
 from onnx2nnapi.runtime.kernels.products import blocks, centred_rows, finish_of, multiply, prepare
 
 __all__: list[str] = []
@@ -41,26 +44,31 @@ def fully_connected(
 
 
 @kernel("BATCH_MATMUL")
+@recorded()
 def batch_matmul(
     call: Call, input: Array, other: Array, transpose_input: bool = False, transpose_other: bool = False
-) -> Array:
+) -> tuple[Array, list[Band]]:
     """Android sums float16 in float16, wraps int32, and rounds codes twice in fixed point."""
     left = input.swapaxes(-1, -2) if transpose_input else input
     right = other.swapaxes(-1, -2) if transpose_other else other
+    out = result_of(call)
     if input.dtype == np.float32:
-        product: Array = np.matmul(left, right, out=call.target)
-        return product
+        return whole(out, [partial(np.matmul, left, right, out=out)])
     if input.dtype == np.float16:
-        return _matmul_in_half(left, right)
+        return whole(out, [lambda: np.copyto(out, _matmul_in_half(left, right))])
     if input.dtype == np.int32:
-        return _matmul_integers(left, right).astype(np.int32)
+        return whole(out, [lambda: np.copyto(out, _matmul_integers(left, right), casting="unsafe")])
+    return whole(out, [partial(_matmul_of_codes, call, left, right, out)])
+
+
+def _matmul_of_codes(call: Call, left: Array, right: Array, out: Array) -> None:
     sums = _matmul_integers(
         left.astype(np.int32) - call["input"].zero_point, right.astype(np.int32) - call["other"].zero_point
     )
     scale = np.float32(call["input"].scale) * np.float32(call["other"].scale)
     mantissa, shift = quantize_multiplier(float(scale) / float(np.float32(call.output.scale)))
     codes = multiply_by_quantized_multiplier(sums.astype(np.int32), mantissa, shift) + call.output.zero_point
-    return store(np.clip(codes, *code_range(call.output)), call.output, call.target)
+    store(np.clip(codes, *code_range(call.output)), call.output, out)
 
 
 def _matmul_in_half(left: Array, right: Array) -> Array:

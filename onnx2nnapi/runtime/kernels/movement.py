@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
 from onnx2nnapi.ir.types import Array
 from onnx2nnapi.nnapi.types import OperandType
-from onnx2nnapi.runtime.kernels import Call, kernel
+from onnx2nnapi.runtime.kernels import Band, Call, kernel, recorded, whole
 from onnx2nnapi.runtime.kernels.arithmetic import round_half_away
 
 __all__ = ["placed"]
@@ -35,15 +36,14 @@ def reshape(call: Call, input: Array, shape: Array) -> Array:
 
 
 @kernel("TRANSPOSE")
-def transpose(call: Call, input: Array, perm: Array | None) -> Array:
+@recorded("perm")
+def transpose(call: Call, input: Array, perm: Array | None) -> tuple[Array, list[Band]]:
     view = input.T if perm is None else input.transpose(perm.tolist())
     result = np.empty(view.shape, view.dtype) if call.target is None else call.target
     if view.ndim < 2 or not 0 < view.shape[-1] <= FEW_CHANNELS:
-        np.copyto(result, view)
-        return result
-    for channel in range(view.shape[-1]):  # numpy's inner loop would be over the channels
-        np.copyto(result[..., channel], view[..., channel])
-    return result
+        return whole(result, [partial(np.copyto, result, view)])
+    channels = range(view.shape[-1])  # numpy's inner loop would be over these
+    return whole(result, [partial(np.copyto, result[..., channel], view[..., channel]) for channel in channels])
 
 
 @kernel("SQUEEZE")
