@@ -272,7 +272,7 @@ def erf(b: Builder, op: Op) -> Value:
 
 @legalizes("Gelu")
 def gelu(b: Builder, op: Op) -> Value:
-    """x · `LOGISTIC`(2u), which is x/2 · (1 + tanh(u)), where tanh(u) is erf(x/√2), or what the tanh form has."""
+    """x · LOGISTIC(2u), which is x/2 · (1 + tanh(u)), where tanh(u) is erf(x/√2), or what the tanh form has."""
     return gelu_of(b, b.inputs(op)[0], tanh=op.attrs["approximate"] == "tanh")
 
 
