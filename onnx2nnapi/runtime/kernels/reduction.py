@@ -33,9 +33,10 @@ def mean(call: Call, input: Array, axes: Array, keep_dims: int = 0) -> tuple[Arr
     """Mean over dimensions: of floats rounded once, of codes cut towards zero whatever the zero point."""
     over, out = _dimensions(axes, input.ndim), result_of(call)
     count = math.prod(input.shape[axis] for axis in over)
-    if input.dtype == np.float32 and input.flags.c_contiguous and out.flags.c_contiguous and 0 < count <= MAX_PRODUCT:
-        if over == tuple(range(input.ndim - len(over), input.ndim)):
-            return whole(out, _means_of_rows(input.reshape(-1, count), out.reshape(-1)))
+    contiguous = input.flags.c_contiguous and out.flags.c_contiguous
+    last = over == tuple(range(input.ndim - len(over), input.ndim))
+    if input.dtype == np.float32 and contiguous and last and 0 < count <= MAX_PRODUCT:
+        return whole(out, _means_of_rows(input.reshape(-1, count), out.reshape(-1)))
     return whole(out, [partial(_mean, input, over, count, out)])
 
 
