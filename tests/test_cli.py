@@ -561,6 +561,27 @@ def test_a_wrong_driver_is_found(
     assert case["main"]["operations"][0]["op"] == "MAX_POOL_2D"
 
 
+def test_a_driver_that_fails_is_explained_and_bisected(
+    host_library: Any, on_device: Callable[..., list[object]], converted: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    vector = tmp_path / "v.json"
+    host_library.add_device("acme-npu", 4, supports=["RESHAPE", "CONV_2D"])
+    flags = on_device("--device", "acme-npu", "--explain", "--bisect", "--vector", vector)
+    result = invoke("run", converted, *flags)
+    assert result.exit_code == 1
+    assert "3  MAX_POOL_2D      no        maxpool_0" in result.stdout
+    assert "5 of 9 operations on acme-npu, and no CPU for the rest" in result.stdout
+    assert "operation 3 MAX_POOL_2D of maxpool_0: ANeuralNetworksCompilation_finish answered BAD_DATA" in result.stdout
+    assert re.match(r"error: device acme-npu: ANeuralNetworksCompilation_finish answered BAD_DATA", result.stderr)
+    (case,) = json.loads(vector.read_text())
+    assert case["main"]["operations"][0]["op"] == "MAX_POOL_2D"
+    result = invoke("run", converted, "--json", *flags)
+    data = json.loads(result.stdout)
+    assert (data["bisect"]["index"], data["explain"][0]["devices"][0]["name"]) == (3, "acme-npu")
+    assert data["error"] in result.stderr
+    assert invoke("run", converted, "--json", *on_device("--device", "acme-npu")).stdout == ""
+
+
 # -- as a process ------------------------------------------------------------------------------------------------------
 
 

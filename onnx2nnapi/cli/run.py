@@ -18,9 +18,11 @@ from onnx2nnapi.cli.devices import show_support
 from onnx2nnapi.cli.display import print_json, print_table, progress
 from onnx2nnapi.cli.timing import has_one_device, profile_rows, time_session
 from onnx2nnapi.cli.verdict import bisected, compared
-from onnx2nnapi.errors import InvalidModelError
+from onnx2nnapi.errors import DeviceError, InvalidModelError
+from onnx2nnapi.nnapi.model import Model
 from onnx2nnapi.program import Program
 from onnx2nnapi.runtime.benchmark import BenchmarkReport
+from onnx2nnapi.runtime.device import NnapiExecutor
 from onnx2nnapi.runtime.explain import Support, explain_model
 from onnx2nnapi.runtime.session import Session
 from onnx2nnapi.runtime.timing import memory_use
@@ -69,6 +71,11 @@ class _Device:
         """Keyword arguments of NnapiExecutor but the mode."""
         names = ("preference", "priority", "cache", "timeout", "compile_timeout", "loop_timeout", "padding")
         return {name: getattr(self, name) for name in names if getattr(self, name)}
+
+    def open(self, model: Model) -> NnapiExecutor:
+        """A model on the device chosen."""
+        mode: Any = self.mode
+        return NnapiExecutor(model, self.library, self.devices, mode=mode, **self.options)
 
     @property
     def chosen(self) -> list[str]:
@@ -159,44 +166,53 @@ def run(
         "max_seconds": max(max_secs, min_secs) if max_secs else math.inf,
     }
     before, started = memory_use(), time.perf_counter()
-    with _session(program, backend, device, profile) as session:
-        open_seconds = time.perf_counter() - started
-        _refuse_what_needs_nnapi(session, device, explain=explain, compare=bool(words), bisect=bisect)
-        supports = _supports(session, device) if explain else []
-        modes = [word for word in words if word != "host"]
-        timing = time_session(
-            session,
-            feeds,
-            load_seconds=load_seconds,
-            open_seconds=open_seconds,
-            before=before,
-            modes=modes,
-            options=device.options,
-            **how,
-        )
-        outputs = session.run(feeds)
-        files = save_outputs(save, outputs) if save is not None else {}
-        data: dict[str, Any] = {
-            "model": model,
-            "backend": session.backend,
-            "inputs": {
-                "seed": seed if made else None,
-                "made": [port.name for port in made],
-                "shapes": {name: list(np.shape(array)) for name, array in feeds.items()},
-            },
-            "outputs": summaries(outputs),
-            "timing": timing.to_dict(),
-        }
-        if files:
-            data["saved"] = files
-        if supports:
-            data["explain"] = [support.to_dict() for support in supports]
-        if profile:
-            data["profile"] = profile_rows(session)
-        if "host" in words:
-            data["compare"] = compared(session, feeds)
-        if bisect:
-            data["bisect"] = bisected(session, feeds, device.options, vector)
+    try:
+        with _session(program, backend, device, profile) as session:
+            open_seconds = time.perf_counter() - started
+            _refuse_what_needs_nnapi(session, device, explain=explain, compare=bool(words), bisect=bisect)
+            supports = _supports(program, device) if explain else []
+            modes = [word for word in words if word != "host"]
+            timing = time_session(
+                session,
+                feeds,
+                load_seconds=load_seconds,
+                open_seconds=open_seconds,
+                before=before,
+                modes=modes,
+                options=device.options,
+                **how,
+            )
+            outputs = session.run(feeds)
+            files = save_outputs(save, outputs) if save is not None else {}
+            data: dict[str, Any] = {
+                "model": model,
+                "backend": session.backend,
+                "inputs": {
+                    "seed": seed if made else None,
+                    "made": [port.name for port in made],
+                    "shapes": {name: list(np.shape(array)) for name, array in feeds.items()},
+                },
+                "outputs": summaries(outputs),
+                "timing": timing.to_dict(),
+            }
+            if files:
+                data["saved"] = files
+            if supports:
+                data["explain"] = [support.to_dict() for support in supports]
+            if profile:
+                data["profile"] = profile_rows(session)
+            if "host" in words:
+                data["compare"] = compared(session, feeds)
+            if bisect:
+                data["bisect"] = bisected(program, feeds, device.open, vector)
+    except DeviceError as error:
+        if (
+            error.call is not None and (explain or bisect) and not as_csv
+        ):  # what was asked to find out why is told all the same
+            supports = _supports(program, device) if explain else []
+            culprit = bisected(program, feeds, device.open, vector) if bisect else None
+            _show_failure(model, error, supports, culprit, as_json=as_json, bisect=bisect)
+        raise
     if as_csv:
         click.echo(timing.to_csv(), nl=False)
     elif as_json:
@@ -239,8 +255,29 @@ def _refuse_what_needs_nnapi(session: Session, device: _Device, **wanted: bool) 
         )
 
 
-def _supports(session: Session, device: _Device) -> list[Support]:
-    return [explain_model(segment.model, device.library, device.devices) for segment in session.program.segments]
+def _supports(program: Program, device: _Device) -> list[Support]:
+    return [explain_model(segment.model, device.library, device.devices) for segment in program.segments]
+
+
+def _show_failure(
+    model: str,
+    error: DeviceError,
+    supports: list[Support],
+    culprit: dict[str, Any] | None,
+    *,
+    as_json: bool,
+    bisect: bool,
+) -> None:
+    if as_json:
+        data: dict[str, Any] = {"model": model, "backend": "nnapi", "error": str(error)}
+        if supports:
+            data["explain"] = [support.to_dict() for support in supports]
+        print_json(data | ({"bisect": culprit} if bisect else {}))
+        return
+    for support in supports:
+        show_support(support)
+    if bisect:
+        _show_culprit(culprit)
 
 
 def _show(data: dict[str, Any], timing: BenchmarkReport, supports: list[Support]) -> None:
@@ -269,11 +306,12 @@ def _show(data: dict[str, Any], timing: BenchmarkReport, supports: list[Support]
         for entry in data["compare"]:
             click.echo(entry["text"])
     if "bisect" in data:
-        culprit = data["bisect"]
-        click.echo("\nbisected")
-        click.echo(
-            "every operation is right" if culprit is None else f"{culprit['text']}\nwritten to {culprit['vector']}"
-        )
+        _show_culprit(data["bisect"])
+
+
+def _show_culprit(culprit: dict[str, Any] | None) -> None:
+    click.echo("\nbisected")
+    click.echo("every operation is right" if culprit is None else f"{culprit['text']}\nwritten to {culprit['vector']}")
 
 
 def _show_profile(rows: list[dict[str, Any]]) -> None:

@@ -90,13 +90,14 @@ def _tolerance(type_: OperandType, relaxed: bool) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """The first operation that a device gets wrong.
+    """The first operation that a device gets wrong, or fails at.
 
     Attributes:
         index: its place in the model.
         operation: its kind.
         origin: the ONNX nodes that it stems from.
-        differences: of its outputs, when a prefix of the model ended with it.
+        differences: of its outputs, when a prefix of the model ended with it; none where the device failed on that.
+        failure: what it answered then; None where it computed.
         alone: of its outputs, when it ran as a model of its own on the interpreter's inputs; None where the device
             fails on that, or is right: then only its surroundings make it wrong.
         model: the operation as a model of its own.
@@ -107,6 +108,7 @@ class Culprit:
     operation: str
     origin: tuple[str, ...]
     differences: tuple[Difference, ...]
+    failure: str | None
     alone: tuple[Difference, ...] | None
     model: Model
     inputs: tuple[Array | None, ...]
@@ -115,11 +117,11 @@ class Culprit:
     def __str__(self) -> str:
         nodes = f" of {', '.join(self.origin)}" if self.origin else ""
         parts = "; ".join(str(difference) for difference in self.differences if not difference.within)
-        return f"operation {self.index} {self.operation}{nodes}: {parts}"
+        return f"operation {self.index} {self.operation}{nodes}: {self.failure or parts}"
 
 
 def bisect(model: Model, inputs: Sequence[Array | None], device: Runner, host: Runner) -> Culprit | None:
-    """Find the first operation, in an order to run in, whose output differs beyond tolerance.
+    """Find the first operation, in an order to run in, that the device fails at or whose output differs.
 
     Prefixes of the model run with the outputs of their last operation as the model's outputs. That the final outputs
     differ is no condition; a difference that later operations wash out is found too.
@@ -134,15 +136,22 @@ def bisect(model: Model, inputs: Sequence[Array | None], device: Runner, host: R
         The operation, None when all agree.
 
     Raises:
-        DeviceError: the device cannot run even the first operation.
+        DeviceError: it is not the device that failed: no call answered so.
     """
     order = topological_order(model.main)
     values = _host_values(model, order, inputs, host)
     suspects = _suspects(model, order, inputs, device, values)
     for position in suspects:
-        differences = _check_prefix(model, order[: position + 1], inputs, device, values)
-        if not all(difference.within for difference in differences):
-            return _culprit(model, order[position], values, differences, device)
+        failure: str | None = None
+        differences: list[Difference] = []
+        try:
+            differences = _check_prefix(model, order[: position + 1], inputs, device, values)
+        except DeviceError as error:
+            if error.call is None:
+                raise
+            failure = error.message
+        if failure is not None or not all(difference.within for difference in differences):
+            return _culprit(model, order[position], values, differences, failure, device)
     return None
 
 
@@ -230,6 +239,7 @@ def _culprit(
     index: int,
     values: dict[int, Array | None],
     differences: list[Difference],
+    failure: str | None,
     device: Runner,
 ) -> Culprit:
     operation = model.main.operations[index]
@@ -240,7 +250,9 @@ def _culprit(
         alone: tuple[Difference, ...] | None = tuple(compare(single, device(single, inputs), outputs))
     except DeviceError:
         alone = None
-    return Culprit(index, operation.code.name, operation.origin, tuple(differences), alone, single, inputs, outputs)
+    return Culprit(
+        index, operation.code.name, operation.origin, tuple(differences), failure, alone, single, inputs, outputs
+    )
 
 
 def write_vector(path: str | os.PathLike[str], culprit: Culprit, name: str = "bisected") -> None:

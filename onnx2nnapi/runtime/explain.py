@@ -44,19 +44,26 @@ class Support:
     devices: tuple[Device, ...]
     operations: tuple[OperationSupport, ...]
 
+    @property
+    def has_cpu(self) -> bool:
+        """Whether the runtime's CPU takes what no other device does."""
+        return any(device.is_cpu for device in self.devices)
+
     def partitions(self, device: str) -> int:
         """Into how many pieces the model falls when ``device`` takes all that it supports: runs in model order."""
         takes = [device in operation.devices for operation in self.operations]
         return sum(1 for index, here in enumerate(takes) if not index or takes[index - 1] != here)
 
     def verdict(self, device: str) -> str:
-        """One line on one device."""
+        """One line on one device; the runtime's CPU takes what it does not support, where that is among the devices."""
         count = len(self.operations)
         supported = sum(device in operation.devices for operation in self.operations)
         if supported == count:
             return f"all {count} operations on {device}"
         if not supported:
-            return f"none of {count} operations on {device}: all on the CPU"
+            return f"none of {count} operations on {device}" + (": all on the CPU" if self.has_cpu else "")
+        if not self.has_cpu:
+            return f"{supported} of {count} operations on {device}, and no CPU for the rest"
         pieces = self.partitions(device)
         return f"{supported} of {count} operations on {device}, the rest on the CPU, in {pieces} partitions"
 

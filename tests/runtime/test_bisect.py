@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from onnx2nnapi.errors import ArtifactError, DeviceError
+from onnx2nnapi.errors import ArtifactError, DeviceError, InvalidModelError
 from onnx2nnapi.nnapi import Model, OperationCode
 from onnx2nnapi.runtime.bisect import bisect, compare, write_vector
 from onnx2nnapi.runtime.device import NnapiExecutor
@@ -68,6 +68,43 @@ def test_a_device_that_refuses_many_outputs_is_bisected_by_prefixes(host):
         return run(model, inputs)
 
     assert bisect(models.chain(), [X], few_outputs, interpret).operation == "MUL"
+
+
+@pytest.mark.parametrize("operation", ["RELU", "TANH", "MUL"])
+def test_the_first_operation_that_fails_is_found(host, operation):
+    def compute(model, inputs):
+        if OperationCode[operation] in [entry.code for entry in model.main.operations]:
+            raise InvalidModelError("too hard")
+        return interpret(model, inputs)
+
+    host.compute = compute
+    culprit = bisect(models.chain(), [X], on(host), interpret)
+    assert (culprit.operation, culprit.differences, culprit.alone) == (operation, (), None)
+    assert str(culprit) == (
+        f"operation {culprit.index} {operation}: ANeuralNetworksExecution_compute answered OP_FAILED: "
+        "the driver failed while it computed"
+    )
+
+
+def test_an_operation_that_the_chosen_device_does_not_take_is_found(host):
+    host.add_device("acme-npu", 4, supports=["RELU", "MUL"])
+
+    def on_npu(model, inputs):
+        with NnapiExecutor(model, str(host.path), "acme-npu") as executor:
+            return executor.run(inputs)
+
+    culprit = bisect(models.chain(), [X], on_npu, interpret)
+    assert culprit.operation == "TANH"
+    assert "ANeuralNetworksCompilation_finish answered BAD_DATA" in culprit.failure
+
+
+def test_what_is_no_fault_of_the_device_is_no_culprit(host):
+    def elsewhere(model, inputs):
+        with NnapiExecutor(model, str(host.path), "acme-gpu") as executor:
+            return executor.run(inputs)
+
+    with pytest.raises(DeviceError, match="there is no device 'acme-gpu'"):
+        bisect(models.chain(), [X], elsewhere, interpret)
 
 
 def test_open_sizes_are_bisected_too(host):

@@ -34,6 +34,10 @@ def test_support_is_told_by_operation(npu):
 def test_chosen_devices_alone_are_asked(npu):
     support = explain_model(models.chain(), str(npu.path), ["acme-npu"])
     assert [device.name for device in support.devices] == ["acme-npu"]
+    assert support.verdicts() == ["2 of 3 operations on acme-npu, and no CPU for the rest"]
+    support = explain_model(models.chain(), str(npu.path), ["acme-npu", "cpu"])
+    assert support.verdicts() == ["2 of 3 operations on acme-npu, the rest on the CPU, in 3 partitions"]
+    assert explain_model(models.chain(), str(npu.path), "acme-dsp").verdicts() == ["none of 3 operations on acme-dsp"]
 
 
 def test_the_cpu_speaks_when_it_is_alone(host):
