@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from onnx2nnapi.ir.types import Array
-from onnx2nnapi.runtime.benchmark import NEEDS_ONE_DEVICE, BenchmarkReport, ModeReport, benchmark, benchmark_executor
+from onnx2nnapi.runtime.benchmark import BenchmarkReport, ModeReport, benchmark, benchmark_executor, why_no_durations
 from onnx2nnapi.runtime.device import NnapiExecutor
 from onnx2nnapi.runtime.device_list import select_devices
 from onnx2nnapi.runtime.library import is_available, open_library
@@ -52,12 +52,12 @@ def time_session(
     memory = {"before": before, "opened": memory_use()}
     device = session.executors[0] if len(session.executors) == 1 else None
     reports: list[ModeReport] = []
-    needs: str | None = None
+    no_durations: str | None = None
     if isinstance(device, NnapiExecutor):
         segment = session.program.segments[0]
         operands = session.operands(feeds)
         inputs = [operands[name] for name in segment.inputs]
-        needs = None if device.measures else NEEDS_ONE_DEVICE
+        no_durations = why_no_durations(device.library, measured=device.measures)
         if not modes or device.mode in modes:
             reports.append(benchmark_executor(device, inputs, **how))
         others = [mode for mode in modes if mode != device.mode]
@@ -71,7 +71,7 @@ def time_session(
         reports.append(ModeReport(session.backend, open_seconds, None, None, runs, {}, ()))
     memory["after"] = memory_use()
     known = {name: use for name, use in memory.items() if use is not None}
-    return BenchmarkReport(load_seconds, tuple(reports), known, needs)
+    return BenchmarkReport(load_seconds, tuple(reports), known, no_durations)
 
 
 def _forgetting_the_first(session: Session, feeds: Mapping[str, Array]) -> Callable[[], None]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from onnx2nnapi.errors import android_version
 from onnx2nnapi.ir.types import Array
 from onnx2nnapi.nnapi.codes import DurationCode
 from onnx2nnapi.nnapi.model import Model
@@ -22,9 +23,7 @@ from onnx2nnapi.runtime.execution import Mode
 from onnx2nnapi.runtime.library import Library, open_library
 from onnx2nnapi.runtime.timing import Measurement, MemoryUse, Statistics, measure, memory_use, to_csv
 
-__all__ = ["NEEDS_ONE_DEVICE", "BenchmarkReport", "ModeReport", "benchmark", "benchmark_executor"]
-
-NEEDS_ONE_DEVICE = "durations on the hardware and in the driver need one device: --device NAME"
+__all__ = ["BenchmarkReport", "ModeReport", "benchmark", "benchmark_executor", "why_no_durations"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +57,13 @@ class BenchmarkReport:
         load_seconds: what opening the file took, where the caller says so.
         modes: each way to run, in the order asked for.
         memory: of this process before, after opening, and at the end; empty where the system does not tell.
-        needs_one_device: why there are no durations; None when there are.
+        no_durations: why there are none on the hardware and in the driver; None when there are.
     """
 
     load_seconds: float
     modes: tuple[ModeReport, ...]
     memory: dict[str, MemoryUse] = field(default_factory=dict)
-    needs_one_device: str | None = None
+    no_durations: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; durations in seconds, memory in bytes."""
@@ -119,7 +118,7 @@ class BenchmarkReport:
             for report in self.modes
             if report.runs.throttled
         ]
-        return [*dict.fromkeys(lines), *([self.needs_one_device] if self.needs_one_device else [])]
+        return [*dict.fromkeys(lines), *([self.no_durations] if self.no_durations else [])]
 
 
 def _ms(seconds: float) -> str:
@@ -180,7 +179,7 @@ def benchmark(
             )
     memory["after"] = memory_use()
     known = {name: use for name, use in memory.items() if use is not None}
-    return BenchmarkReport(load_seconds, tuple(reports), known, None if one else NEEDS_ONE_DEVICE)
+    return BenchmarkReport(load_seconds, tuple(reports), known, why_no_durations(nnapi, measured=one))
 
 
 def benchmark_executor(executor: NnapiExecutor, inputs: Sequence[Array | None], **how: Any) -> ModeReport:
@@ -199,6 +198,15 @@ def benchmark_executor(executor: NnapiExecutor, inputs: Sequence[Array | None], 
         collect = functools.partial(_collect, run, durations) if executor.measures else None
         measured = measure(run, after=collect, **how)
     return _report(executor, measured, durations)
+
+
+def why_no_durations(library: Library, *, measured: bool) -> str | None:
+    """What durations on the hardware and in the driver want, where they are not measured."""
+    if measured:
+        return None
+    if library.level < 3:
+        return f"durations on the hardware and in the driver need feature level 3 ({android_version(3)})"
+    return "durations on the hardware and in the driver need one device: --device NAME"
 
 
 def _is_one(devices: Sequence[Device] | None) -> bool:

@@ -152,7 +152,7 @@ class NnapiExecutor:
 
     def _require_one_device(self, **options: object) -> None:
         """What NNAPI gives for one chosen device only is refused here, where the way out can be named."""
-        wanted = [name for name, value in options.items() if value]
+        wanted = [name.replace("_", " ") for name, value in options.items() if value]
         if wanted and (self.devices is None or len(self.devices) != 1):
             raise DeviceError(f"{', '.join(wanted)} needs one device", hint="name it: --device NAME")
 

@@ -25,7 +25,7 @@ def test_every_mode_is_measured_with_its_durations(host, tmp_path):
         hardware, driver = report.durations["duration on hardware"], report.durations["duration in driver"]
         assert 0 < hardware.mean < driver.mean <= report.runs.steady.max
         assert (hardware.count, len(report.durations)) == (3, 4 if report.mode == "fenced" else 2)
-    assert found.needs_one_device is None
+    assert found.no_durations is None
     assert set(found.memory) == {"before", "opened", "after"}
     data = json.loads(json.dumps(found.to_dict()))
     assert data["load_seconds"] == 0.5
@@ -61,3 +61,5 @@ def test_outputs_of_unknown_shape_are_measured_too(host):
 def test_old_runtimes_are_measured_too(make_host):
     found = benchmark(models.add(), [X, X], library=str(make_host(1).path), runs=2)
     assert found.modes[0].mode == "async"
+    text = "durations on the hardware and in the driver need feature level 3 (Android 10, API 29)"
+    assert found.remarks() == [text]

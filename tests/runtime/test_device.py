@@ -339,6 +339,7 @@ class TestOptions:
             ({"priority": "urgent"}, "there is no priority 'urgent'; choose low, medium, high"),
             ({"mode": "eager"}, "there is no mode 'eager'; choose sync, async, burst, fenced"),
             ({"timeout": 1}, "timeout needs one device; name it: --device NAME"),
+            ({"compile_timeout": 1}, "compile timeout needs one device; name it: --device NAME"),
             ({"measure": True, "devices": ["cpu", "acme-npu"]}, "measure needs one device"),
             ({"compile_timeout": -1, "devices": "cpu"}, "compile timeout -1 is no positive number of seconds"),
         ],
