@@ -43,6 +43,9 @@ def recognize_clip(graph: Graph, options: Options) -> bool:
             source, (inner_low, inner_high) = inner
             low, high = _clamp(inner_low, low, high), _clamp(inner_high, low, high)
             origins = tuple(dict.fromkeys((*before.origins, *op.origins)))
+            graph.rewire(op, inputs=(source,))
+            graph.remove(before)
+            graph.drop_value(str(before.outputs[0]))
         elif op.kind in ("Relu", "Clip"):
             continue
         _write(graph, op, source, (low, high), origins)
