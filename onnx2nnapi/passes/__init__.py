@@ -25,6 +25,9 @@ from onnx2nnapi.passes.layout import layout
 from onnx2nnapi.passes.legalize.driver import legalize
 from onnx2nnapi.passes.recognize_clip import recognize_clip
 from onnx2nnapi.passes.recognize_gelu import recognize_gelu
+from onnx2nnapi.passes.recognize_hard_swish import recognize_hard_swish
+from onnx2nnapi.passes.recognize_normalizations import recognize_normalizations
+from onnx2nnapi.passes.recognize_pools import recognize_pools
 from onnx2nnapi.passes.recognize_shuffle import recognize_shuffle
 from onnx2nnapi.passes.remove_identities import remove_identities
 from onnx2nnapi.passes.settle_interface import settle_interface
@@ -41,6 +44,8 @@ PIPELINE: tuple[Pass, ...] = (
     remove_identities,  # before the passes that look at neighbours, which no-ops keep apart
     recognize_gelu,  # before legalize, which has fewer operations for a Gelu than for its parts
     recognize_clip,  # before fold_pad, which asks whether numbers are clamped at 0
+    recognize_hard_swish,  # after recognize_clip, which gives clamps one form; before fold_affine takes its scale
+    recognize_normalizations,  # after recognize_clip too; before legalize, which has fewer operations for these
     fold_pad,
     fold_affine,  # before legalize, which repacks the weights
     eliminate_dead,  # before legalize: what nobody needs is not refused
@@ -48,6 +53,7 @@ PIPELINE: tuple[Pass, ...] = (
     fold_constants,  # what the rules computed from constants
     eliminate_common,  # before layout: several readers of one tensor share one bracketing transpose
     recognize_shuffle,  # before layout, which would move the transpose away from its reshapes
+    recognize_pools,  # before layout, which would have to move squares and roots with the transposes
     layout,  # before fusion and the level check: it removes most of what legalize bracketed operations with
     settle_interface,  # after layout has joined reshapes, before the check: NNAPI reshapes from ranks up to 4 only
     eliminate_dead,  # before the check: what nobody needs is not refused
