@@ -16,7 +16,7 @@ __all__ = ["BYTES", "nnapi_constant", "nnapi_type"]
 BYTES = Quantization(1.0, 0)
 
 _SAME = {"float32", "float16", "int32", "bool"}
-_WIDENED = {"int64", "uint64", "int16", "uint16", "uint32", "int4", "uint4", "int2", "uint2"}
+_WIDENED = {"int64", "uint64", "int16", "uint16", "uint32"}
 _INT32 = np.iinfo(np.int32)
 _SINCE = {"bool": 3, "float16": 3, "int8": 4}  # the others came with level 1
 

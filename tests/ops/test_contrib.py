@@ -37,6 +37,7 @@ CASES = [
     fused("FusedGemm", x=f32(3, 4), w=Const(f32(4, 5)), b=Const(f32(5)), activation="Relu"),
     fused("FusedMatMul", x=f32(2, 3, 4), y=f32(2, 5, 4), transB=1, alpha=0.5, since=2),
     fused("FusedMatMul", x=f32(4, 3), y=Const(f32(4, 5)), transA=1, since=2),
+    fused("TransposeMatMul", x=f32(4, 3), y=Const(f32(4, 5)), transA=1, since=2),
     case("SimplifiedLayerNormalization", x=X, g=Const(f32(8)), opset=21, oracle="onnxruntime", since=2, atol=1e-4),
     fused("SkipLayerNormalization", x=X, s=f32(2, 5, 8), **GAMMA, b=Const(f32(8)), epsilon=1e-5, since=2, atol=1e-4),
     fused("SkipLayerNormalization", x=X, s=f32(2, 5, 8), g=Const(f32(8)), epsilon=1e-5, since=2, atol=1e-4),

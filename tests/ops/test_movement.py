@@ -77,6 +77,13 @@ CASES = [
     case("Gather", x=f32(3, 2, 2, 2, 3), i=Const(i64(1, 0, 1)), axis=3, since=2),
     case("Tile", x=f32(2, 1, 2, 1, 2), r=Const(i64(1, 2, 1, 3, 1))),
     case("SpaceToDepth", x=f32(1, 3, 4, 6), blocksize=2, since=2),
+    case("SpaceToDepth", x=f32(2, 3, 4, 6), blocksize=2, mode="CRD", since=2),
+    case("Dropout", x=f32(2, 3), r=Const(np.array(0.5, np.float32)), t=Const(np.array(True)), refused="training_mode"),
+    *(case("DepthToSpace", x=ints(1, 12, 2, 3), blocksize=2, mode=m, since=4) for m in ("DCR", "CRD")),
+    *(case("DepthToSpace", x=bools(1, 12, 2, 3), blocksize=2, mode=m, since=3) for m in ("DCR", "CRD")),
+    case("SpaceToDepth", x=ints(1, 3, 4, 6, low=-(2**31), high=2**31), blocksize=2, since=4),
+    case("Transpose", x=ints(2, 3, 2, 2, 3), since=4),
+    case("Transpose", x=bools(2, 3, 2, 2, 3), perm=[3, 1, 4, 2, 0], since=3),
 ]
 
 

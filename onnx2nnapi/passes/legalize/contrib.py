@@ -123,7 +123,7 @@ def _swap_last(rank: int) -> tuple[int, ...]:
 # -- normalization -----------------------------------------------------------------------------------------------------
 
 
-@legalizes("SimplifiedLayerNormalization", _ORT + "SimplifiedLayerNormalization")
+@legalizes("SimplifiedLayerNormalization")
 def simplified_layer_normalization(b: Builder, op: Op) -> Value:
     """x / sqrt(mean of squares + epsilon) · scale over the trailing axes."""
     x, gamma = b.inputs(op)

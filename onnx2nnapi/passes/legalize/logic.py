@@ -66,10 +66,10 @@ def select(b: Builder, condition: Value, x: Value, y: Value) -> Value:
     shape = np.broadcast_shapes(condition.shape, x.shape, y.shape)
     if condition.shape != shape:
         condition = to_bool(b, broadcast_to(b, from_bool(b, condition, np.dtype(np.uint8)), shape))
-    return b.emit("SELECT", condition, broadcast_to(b, x, shape), broadcast_to(b, y, shape))
+    return b.emit("SELECT", condition, broadcast_to(b, x, shape), broadcast_to(b, y, shape), quant=x.known.quant)
 
 
-@legalizes("Cast", "CastLike")
+@legalizes("Cast")
 def cast(b: Builder, op: Op) -> Value:
     """CAST where it means what ONNX means; booleans are x != 0; below level 3 bytes by DEQUANTIZE."""
     target = nnapi_type(b.out_type(op), b.options, f"tensor {op.outputs[0]!r}")

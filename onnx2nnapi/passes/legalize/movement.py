@@ -25,16 +25,11 @@ __all__ = ["concat", "gather_axis", "gathered", "pad_value", "sliced", "split_ax
 @legalizes("Identity", "Dropout")
 def identity(b: Builder, op: Op) -> Value | tuple[Value, Value]:
     """Nothing; a Dropout's mask, where it is wanted, is all true."""
-    x = b.inputs(op)[0]
+    x = b.value(op.inputs[0] or "")
+    training, ratio = (b.setting(op, index, what) for index, what in ((2, "training_mode"), (1, "ratio")))
+    if training is not None and training.any() and (ratio is None or ratio.any()):
+        b.unsupported("training_mode is set, and nothing in NNAPI draws random masks", "export the model for inference")
     if len(op.outputs) > 1 and op.outputs[1] is not None:
-        if (
-            len(op.inputs) > 2
-            and op.inputs[2] is not None
-            and b.constant(b.optional_input(op, 2), "training_mode").any()
-        ):
-            b.unsupported(
-                "training_mode is set, and random numbers are drawn by nobody here", "export the model for inference"
-            )
         return x, b.const(np.ones(x.shape, np.bool_))
     return x
 
@@ -87,7 +82,8 @@ def _in_two(b: Builder, x: Value, perm: Sequence[int]) -> Value:
     front = perm[0]
     shape = x.shape
     merged = (math.prod(shape[:front]), shape[front], math.prod(shape[front + 1 :]))
-    moved = b.reshape(b.transpose(b.reshape(x, merged), (1, 0, 2)), (shape[front], *shape[:front], *shape[front + 1 :]))
+    moved = transposed(b, b.reshape(x, merged), (1, 0, 2))
+    moved = b.reshape(moved, (shape[front], *shape[:front], *shape[front + 1 :]))
     rest = [axis - (axis > front) for axis in perm[1:]]
     parts = _unstacked(b, moved)
     permuted = [transposed(b, part, rest) for part in parts]
@@ -423,11 +419,21 @@ def depth_to_space(b: Builder, op: Op) -> Value:
         inner = c // block**2
         split_channels = b.reshape(x, (n, inner, block**2, h * w))
         x = b.reshape(transposed(b, split_channels, (0, 2, 1, 3)), (n, c, h, w))
-    return from_nhwc(b, b.emit("DEPTH_TO_SPACE", to_nhwc(b, x), block_size=block), 4)
+    return _blocks(b, "DEPTH_TO_SPACE", x, block)
 
 
 @legalizes("SpaceToDepth")
 def space_to_depth(b: Builder, op: Op) -> Value:
-    """SPACE_TO_DEPTH."""
+    """SPACE_TO_DEPTH, whose channel order is DCR's; CRD reorders the channels after."""
     (x,) = b.inputs(op)
-    return from_nhwc(b, b.emit("SPACE_TO_DEPTH", to_nhwc(b, x), block_size=op.attrs["blocksize"]), 4)
+    block = op.attrs["blocksize"]
+    result = _blocks(b, "SPACE_TO_DEPTH", x, block)
+    if op.attrs.get("mode", "DCR") == "DCR" or block == 1:
+        return result
+    n, c, h, w = result.shape
+    split_channels = b.reshape(result, (n, block**2, c // block**2, h * w))
+    return b.reshape(transposed(b, split_channels, (0, 2, 1, 3)), (n, c, h, w))
+
+
+def _blocks(b: Builder, kind: str, x: Value, block: int) -> Value:
+    return carried(b, kind, x, lambda data: from_nhwc(b, b.emit(kind, to_nhwc(b, data), block_size=block), 4))
