@@ -162,9 +162,9 @@ _ROOTS = (Apply, Either, Product)
 
 
 def scalar(graph: Graph, value: str | None) -> float | None:
-    """The number that a float constant of one element holds."""
+    """The number that a constant of one element holds; an exponent may be an integer."""
     const = graph.const(value)
-    if const is None or const.size != 1 or const.dtype.kind != "f":
+    if const is None or const.size != 1 or const.dtype.kind not in "fi":
         return None
     return float(const.numpy().reshape(())[()])
 

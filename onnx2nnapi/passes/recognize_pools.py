@@ -37,44 +37,47 @@ def recognize_pools(graph: Graph, options: Options) -> bool:
 
 
 def _recognize(graph: Graph, pool: Op) -> bool:
-    square, root = _before(graph, str(pool.inputs[0])), _after(graph, str(pool.outputs[0]))
-    if square is None or root is None or graph[str(pool.inputs[0])].known.dtype.kind != "f":
+    before, after = _before(graph, str(pool.inputs[0])), _after(graph, str(pool.outputs[0]))
+    if before is None or after is None or graph[str(pool.inputs[0])].known.dtype.kind != "f":
         return False
-    squared, source = str(square.outputs[0]), str(square.inputs[0])
-    rooted, result = str(root.inputs[0]), str(root.outputs[0])
+    (square, came), (root, went) = before, after
+    source, result = str(square.inputs[0]), str(root.outputs[0])
     origins = tuple(dict.fromkeys((*square.origins, *pool.origins, *root.origins)))
-    last = graph.producer(rooted)
-    for op in (square, root):
-        graph.remove(op)
-    graph.replace_uses(squared, source)
-    made = Op(
-        "L2_POOL_2D", (source if pool.inputs[0] == squared else pool.inputs[0],), pool.outputs, pool.attrs, origins
-    )
+    graph.remove(square)
+    graph.remove(root)
+    graph.replace_uses(came[-1], source)
+    made = Op("L2_POOL_2D", pool.inputs, pool.outputs, pool.attrs, origins)
     graph.replace(pool, [made])
-    graph.rewire(made if last is None or last is pool else last, outputs=(result,))
-    for name in (squared, rooted):
+    graph.rewire(graph.producer(went[-1]) or made, outputs=(result,))
+    for name in (came.pop(), went.pop()):
         graph.drop_value(name)
+    for name in (*came, *went):
+        graph[name].holds = None  # squares, and means of squares, are what they were
     return True
 
 
-def _before(graph: Graph, name: str) -> Op | None:
-    """The product of a value with itself that, moved, is ``name``, for one reader alone."""
+def _before(graph: Graph, name: str) -> tuple[Op, list[str]] | None:
+    """The product of a value with itself that, moved, is ``name``, and the names back to it, each for one reader."""
+    names = [name]
     while graph.uses(name) == 1 and (op := graph.producer(name)) is not None:
         if op.kind == "MUL" and op.inputs[0] == op.inputs[1] and not op.attrs.get("fuse_code"):
-            return op
+            return op, names
         if op.kind not in _MOVES:
             break
         name = str(op.inputs[0])
+        names.append(name)
     return None
 
 
-def _after(graph: Graph, name: str) -> Op | None:
-    """The root of what ``name`` is moved to, each step for one reader alone."""
+def _after(graph: Graph, name: str) -> tuple[Op, list[str]] | None:
+    """The root of what ``name`` is moved to, and the names up to there, each for one reader."""
+    names = [name]
     while name not in graph.outputs and graph.uses(name) == 1:
         op = graph.readers(name)[0]
         if op.kind == "SQRT":
-            return op
+            return op, names
         if op.kind not in _MOVES:
             break
         name = str(op.outputs[0])
+        names.append(name)
     return None
