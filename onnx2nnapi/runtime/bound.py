@@ -10,6 +10,7 @@ from onnx2nnapi.errors import DeviceError
 from onnx2nnapi.ir.types import Array
 from onnx2nnapi.nnapi.codes import ResultCode
 from onnx2nnapi.runtime.diagnosis import explain_result
+from onnx2nnapi.runtime.event import Event
 from onnx2nnapi.runtime.execution import Execution
 from onnx2nnapi.runtime.memory import Memory
 
@@ -43,6 +44,7 @@ class BoundRun:
         self._prepare = prepare
         self._lock = threading.Lock() if lock is None else lock
         self._closed = False
+        self._reusable = reusable
         self.run: Callable[[], None] = self._run_once
         if reusable:
             self.execution = prepare(True)
@@ -52,13 +54,32 @@ class BoundRun:
 
     def _run_once(self) -> None:
         with self._lock:
-            if self._closed:
-                raise _closed()
+            execution = self._next()
+            if result := execution.launcher()():
+                raise _failure(execution, result)
+
+    def start(self, after: Sequence[Event] = ()) -> Event:
+        """Start a fenced run when all of ``after`` are signalled, without waiting for its end.
+
+        The buffers are NNAPI's until the event's ``wait``, or until whoever was given its fence has seen that.
+
+        Args:
+            after: the ends of other runs, whose outputs may be bound here as inputs, or sync fences.
+
+        Raises:
+            DeviceError: the mode is not "fenced", the last run has not ended, or the run did not start.
+        """
+        with self._lock:
+            return self._next().start(after)
+
+    def _next(self) -> Execution:
+        if self._closed:
+            raise _closed()
+        if self.execution is None or not self._reusable:
             if self.execution is not None:
                 self.execution.close()
             self.execution = self._prepare(False)
-            if result := self.execution.launcher()():
-                raise _failure(self.execution, result)
+        return self.execution
 
     def close(self) -> None:
         """Free the execution after the run that is under way; the buffers are the caller's again.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -13,6 +13,7 @@ from onnx2nnapi.nnapi.codes import DurationCode, ResultCode
 from onnx2nnapi.nnapi.types import OperandType
 from onnx2nnapi.runtime.compilation import Compilation, nanoseconds
 from onnx2nnapi.runtime.diagnosis import explain_result
+from onnx2nnapi.runtime.event import Event
 from onnx2nnapi.runtime.handles import Handle, claimed
 from onnx2nnapi.runtime.library import Library
 from onnx2nnapi.runtime.memory import Memory
@@ -73,7 +74,7 @@ class Execution(Handle):
         burst: for mode "burst".
     """
 
-    __slots__ = ("_arguments", "_ask", "_burst", "_handle", "_options", "_sizes")
+    __slots__ = ("_ask", "_burst", "_handle", "_options", "_sizes")
 
     def __init__(
         self,
@@ -90,7 +91,6 @@ class Execution(Handle):
             super().__init__(library, "ANeuralNetworksExecution_free", pointer, needs)
         self._options = options
         self._burst = burst
-        self._arguments: list[Array | Memory] = []  # what NNAPI points into
         self._handle = ctypes.c_void_p(pointer)  # as ctypes takes it fastest
         self._sizes = (ctypes.c_uint32 * _MAX_RANK)()
         self._ask: tuple[Callable[..., int], ...] | None = None
@@ -116,13 +116,9 @@ class Execution(Handle):
             call("setLoopTimeout", nanoseconds(options.loop_timeout, "the loop timeout"))
 
     def close(self) -> None:
-        """Free it, then let go of the buffers."""
+        """Free it after the runs that were started, then let go of the buffers."""
         self._handle.value = None  # what ``launcher`` made answers UNEXPECTED_NULL from now on
         super().close()
-        for argument in self._arguments:
-            if isinstance(argument, Memory):
-                argument.unuse()
-        self._arguments = []
 
     def set_input(self, index: int, type_: OperandType, value: Array | Memory | None, length: int = 0) -> None:
         """Input ``index`` is ``value`` (None: omitted), of ``length`` bytes with padding (0: the array's own size)."""
@@ -143,12 +139,11 @@ class Execution(Handle):
                 raise DeviceError("the memory is closed", where=where)
             if value.library is not self.library:
                 raise DeviceError(f"the memory belongs to {value.library.name}", where=where)
-            value.use()
-            self._arguments.append(value)
+            self.keep(value)
             size = 0 if value.whole else length or type_.nbytes
             self.library.call(f"{name}FromMemory", self.pointer, index, None, value.pointer, 0, size, where=where)
             return
-        self._arguments.append(value)
+        self.keep(value)
         # Only sizes that the model left open are told again.
         told = None if type_.is_specified or kind == "Output" else operand_type(type_, value.shape)
         self.library.call(name, self.pointer, index, told, value.ctypes.data, length or value.nbytes, where=where)
@@ -181,6 +176,21 @@ class Execution(Handle):
                 free(event)
 
         return launch
+
+    def start(self, after: Sequence[Event] = ()) -> Event:
+        """Start to compute, fenced, when all of ``after`` are signalled; the event of its end (feature level 4).
+
+        Raises:
+            DeviceError: it did not start.
+        """
+        if self._options.mode != "fenced":
+            raise DeviceError(f"runs of mode {self._options.mode} are not started", hint="use mode fenced")
+        for event in after:
+            if event.library is not self.library:
+                raise DeviceError(f"the event belongs to {event.library.name}")
+        with claimed(self, *after):
+            events = (ctypes.c_void_p * len(after))(*(event.pointer for event in after))
+            return Event(self.library, self.library.create(MODES["fenced"], self.pointer, events, len(events), 0), self)
 
     def compute(self) -> bool:
         """Compute once; whether every output was large enough.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -41,13 +41,13 @@ class Handle:
     __slots__ = ("__weakref__", "_closed", "_free", "_keep", "_needs", "_users", "library", "pointer")
 
     def __init__(
-        self, library: Library, free: str, pointer: int, needs: tuple[Handle, ...] = (), keep: object = None
+        self, library: Library, free: str, pointer: int, needs: tuple[Handle, ...] = (), keep: Iterable[object] = ()
     ) -> None:
         self.library = library
         self.pointer: int | None = pointer
         self._free = getattr(library, free)
         self._needs = needs
-        self._keep = keep
+        self._keep = list(keep)
         self._users = 0
         self._closed = False
         for needed in needs:
@@ -75,6 +75,14 @@ class Handle:
                 raise DeviceError("it is closed", where=type(self).__name__)
             self._users += 1
 
+    def keep(self, value: object) -> None:
+        """Keep ``value``, which C points into, until the object is freed; a handle is needed as long."""
+        if isinstance(value, Handle):
+            value.use()
+            self._needs += (value,)
+        else:
+            self._keep.append(value)
+
     def unuse(self) -> None:
         """Give up the claim of one ``use``."""
         with _lock:
@@ -94,7 +102,7 @@ class Handle:
             return
         pointer, self.pointer = self.pointer, None
         self._free(pointer)
-        self._keep = None
+        self._keep = []
         needs, self._needs = self._needs, ()
         for needed in reversed(needs):
             needed.unuse()

@@ -95,9 +95,8 @@ class Memory(Handle):
         size: int | None,
         whole: bool = False,
         needs: tuple[Handle, ...] = (),
-        keep: object = None,
     ) -> None:
-        super().__init__(library, "ANeuralNetworksMemory_free", pointer, needs, keep)
+        super().__init__(library, "ANeuralNetworksMemory_free", pointer, needs)
         self.size = size
         self.whole = whole
 

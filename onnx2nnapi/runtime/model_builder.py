@@ -36,7 +36,7 @@ class BuiltModel(Handle):
     __slots__ = ("notes",)
 
     def __init__(
-        self, library: Library, pointer: int, needs: tuple[Handle, ...], keep: object, notes: tuple[str, ...]
+        self, library: Library, pointer: int, needs: tuple[Handle, ...], keep: list[Array], notes: tuple[str, ...]
     ) -> None:
         super().__init__(library, "ANeuralNetworksModel_free", pointer, needs, keep)
         self.notes = notes

@@ -29,6 +29,7 @@ def sanitizer() -> str:
 @pytest.mark.parametrize(
     ("module", "tests"),
     [
+        ("test_event.py", "not level"),
         ("test_memory.py", "not each_call"),
         ("test_device.py", "(TestModels or TestShapes or TestBound) and not every_level"),
     ],
