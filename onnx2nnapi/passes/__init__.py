@@ -27,6 +27,7 @@ from onnx2nnapi.passes.recognize_clip import recognize_clip
 from onnx2nnapi.passes.recognize_gelu import recognize_gelu
 from onnx2nnapi.passes.recognize_hard_swish import recognize_hard_swish
 from onnx2nnapi.passes.recognize_normalizations import recognize_normalizations
+from onnx2nnapi.passes.recognize_pack import recognize_pack
 from onnx2nnapi.passes.recognize_pools import recognize_pools
 from onnx2nnapi.passes.recognize_shuffle import recognize_shuffle
 from onnx2nnapi.passes.remove_identities import remove_identities
@@ -55,6 +56,7 @@ PIPELINE: tuple[Pass, ...] = (
     recognize_shuffle,  # before layout, which would move the transpose away from its reshapes
     recognize_pools,  # before layout, which would have to move squares and roots with the transposes
     layout,  # before fusion and the level check: it removes most of what legalize bracketed operations with
+    recognize_pack,  # after layout, which joins and removes reshapes
     settle_interface,  # after layout has joined reshapes, before the check: NNAPI reshapes from ranks up to 4 only
     eliminate_dead,  # before the check: what nobody needs is not refused
     carry_types,  # after layout, whose moves are of any type; before the check, which knows what NNAPI has

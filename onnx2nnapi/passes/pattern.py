@@ -7,7 +7,7 @@ reader outside of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
 from typing import Any, Protocol
@@ -51,6 +51,9 @@ class Pattern(Protocol):
 
     def match(self, graph: Graph, value: str, found: Match) -> Iterator[Match]: ...
 
+    def is_possible(self, kinds: Container[str]) -> bool:
+        """Whether a graph with operators of these kinds can have it, as far as that can be told from the kinds."""
+
 
 class Root(Pattern, Protocol):
     """A pattern that begins with an operator."""
@@ -60,8 +63,13 @@ class Root(Pattern, Protocol):
         """What that operator can be."""
 
 
+class _Leaf:
+    def is_possible(self, kinds: Container[str]) -> bool:
+        return True
+
+
 @dataclass(frozen=True)
-class Input:
+class Input(_Leaf):
     """Any computed value, the same one wherever the name occurs."""
 
     name: str
@@ -75,7 +83,7 @@ class Input:
 
 
 @dataclass(frozen=True)
-class Setting:
+class Setting(_Leaf):
     """Any constant, of the same value wherever the name occurs."""
 
     name: str
@@ -91,7 +99,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Number:
+class Number(_Leaf):
     """A constant of one element with this value, but for rounding."""
 
     number: float
@@ -108,6 +116,9 @@ class Apply:
     def __init__(self, kind: str, *inputs: Pattern | None, name: str = "", **attrs: Any) -> None:
         self.kind, self.inputs, self.name, self.attrs = kind, inputs, name, attrs
         self.kinds = frozenset({kind})
+
+    def is_possible(self, kinds: Container[str]) -> bool:
+        return self.kind in kinds and all(each is None or each.is_possible(kinds) for each in self.inputs)
 
     def match(self, graph: Graph, value: str, found: Match) -> Iterator[Match]:
         op = _producer(graph, value)
@@ -132,6 +143,9 @@ class Either:
     def kinds(self) -> frozenset[str]:
         return frozenset().union(*(pattern.kinds for pattern in self.patterns if isinstance(pattern, _ROOTS)))
 
+    def is_possible(self, kinds: Container[str]) -> bool:
+        return any(pattern.is_possible(kinds) for pattern in self.patterns)
+
     def match(self, graph: Graph, value: str, found: Match) -> Iterator[Match]:
         for pattern in self.patterns:
             yield from pattern.match(graph, value, found)
@@ -144,6 +158,9 @@ class Product:
 
     def __init__(self, coefficient: float, *factors: Pattern) -> None:
         self.coefficient, self.factors = coefficient, factors
+
+    def is_possible(self, kinds: Container[str]) -> bool:
+        return any(kind in kinds for kind in self.kinds) and all(factor.is_possible(kinds) for factor in self.factors)
 
     def match(self, graph: Graph, value: str, found: Match) -> Iterator[Match]:
         ops: list[Op] = []
@@ -254,11 +271,18 @@ class Rule:
 def rewrite(graph: Graph, options: Options, rules: Sequence[Rule]) -> bool:
     """Replace what the rules match, the largest first, in a graph and its subgraphs; True where there was any."""
     changed = False
-    for op in reversed(graph.ops):
+    ops = graph.ops
+    present = {op.kind for op in ops}
+    by_kind: dict[str, list[Rule]] = {}
+    for rule in rules:
+        if rule.pattern.is_possible(present):
+            for kind in rule.pattern.kinds:
+                by_kind.setdefault(kind, []).append(rule)
+    for op in reversed(ops):
         for subgraph in op.subgraphs.values():
             changed |= rewrite(subgraph, options, rules)
-        if op.outputs and op.outputs[0] is not None and graph.contains(op):
-            changed |= any(op.kind in rule.pattern.kinds and _apply(graph, op, op.outputs[0], rule) for rule in rules)
+        if op.kind in by_kind and op.outputs[0] is not None and graph.contains(op):
+            changed |= any(_apply(graph, op, op.outputs[0], rule) for rule in by_kind[op.kind])
     return changed
 
 
