@@ -14,7 +14,7 @@ from onnx2nnapi.nnapi.model import Subgraph
 from onnx2nnapi.nnapi.types import OperandType
 from onnx2nnapi.runtime.memory import Memory
 
-__all__ = ["InputCheck", "OutputBuffers", "PaddedArray", "aligned_array"]
+__all__ = ["InputCheck", "OutputBuffers", "PaddedArray", "aligned_array", "check_overlaps"]
 
 _FIRST_GUESS = 4096  # bytes for an output of which nothing is known; the runtime tells when it needs more
 
@@ -111,10 +111,29 @@ def _check(value: Array | Memory, type_: OperandType, where: str, *, in_place: b
         raise FeedError(f"must have shape {wanted}, not {list(value.shape)}".replace("'", ""), where=where)
     if not value.size:
         raise FeedError("NNAPI takes no empty arrays", where=where, hint="run on the host")
+    if in_place and not value.flags.aligned:
+        raise FeedError("must be aligned, as it is bound without a copy", where=where, hint="bind a copy of it")
     if in_place and not value.flags.c_contiguous:
         raise FeedError("must be contiguous, as it is bound without a copy", where=where, hint="np.ascontiguousarray")
     if writable and not value.flags.writeable:
         raise FeedError("must be writable", where=where)
+
+
+def check_overlaps(inputs: Sequence[Array | Memory | None], outputs: Sequence[Array | Memory]) -> None:
+    """NNAPI leaves undefined what is computed when an output lies where an input or another output does.
+
+    Raises:
+        FeedError: one does.
+    """
+    placed = [(f"input {index}", value) for index, value in enumerate(inputs)]
+    for index, value in enumerate(outputs):
+        where = f"output {index}"
+        for other, theirs in placed:
+            if theirs is value or (
+                isinstance(value, np.ndarray) and isinstance(theirs, np.ndarray) and np.may_share_memory(value, theirs)
+            ):
+                raise FeedError(f"shares memory with {other}", where=where, hint="give it a buffer of its own")
+        placed.append((where, value))
 
 
 class OutputBuffers:

@@ -16,9 +16,16 @@ from onnx2nnapi.ir.types import Array
 from onnx2nnapi.nnapi.codes import DurationCode, PreferenceCode, PriorityCode, ResultCode
 from onnx2nnapi.nnapi.model import Model
 from onnx2nnapi.nnapi.validation import validate
-from onnx2nnapi.runtime.arguments import InputCheck, OutputBuffers, aligned_array
+from onnx2nnapi.runtime.arguments import InputCheck, OutputBuffers, aligned_array, check_overlaps
 from onnx2nnapi.runtime.bound import BoundRun
-from onnx2nnapi.runtime.compilation import CacheReport, Compilation, CompileOptions, compile_model, enum_choice
+from onnx2nnapi.runtime.compilation import (
+    CacheReport,
+    Compilation,
+    CompileOptions,
+    compile_model,
+    enum_choice,
+    nanoseconds,
+)
 from onnx2nnapi.runtime.device_list import select_devices
 from onnx2nnapi.runtime.execution import MODES, Burst, Execution, Mode, RunOptions
 from onnx2nnapi.runtime.library import Library, open_library
@@ -85,6 +92,8 @@ class NnapiExecutor:
         self.devices = select_devices(self.library, devices)
         self._check_level(required)
         self._options = RunOptions(self._mode(mode), timeout, loop_timeout, measure, padding)
+        for seconds, what in ((timeout, "the timeout"), (loop_timeout, "the loop timeout")):
+            nanoseconds(seconds, what)  # what is out of range is said now
         self._require_one_device(measure=measure, timeout=timeout, compile_timeout=compile_timeout)
         options = CompileOptions(
             enum_choice(PreferenceCode, preference, "preference"),
@@ -221,7 +230,9 @@ class NnapiExecutor:
             FeedError: an input does not fit, before the library sees it.
             DeviceError: a call failed.
         """
-        arrays = [None if value is None else np.ascontiguousarray(value) for value in self._inputs(inputs)]
+        arrays = [
+            None if value is None else np.require(value, requirements=("C", "A")) for value in self._inputs(inputs)
+        ]
         for _ in range(_MAX_GROWTH):
             buffers = self._outputs.allocate(self.empty_output if self._options.padding else None)
             with self._execution() as execution:
@@ -246,9 +257,12 @@ class NnapiExecutor:
             self.durations = execution.durations()
         return done
 
-    def _execution(self, *, reusable: bool = False) -> Execution:
+    def _require_open(self) -> None:
         if self.compilation.closed:
             raise DeviceError("the executor is closed", where=self.library.name)
+
+    def _execution(self, *, reusable: bool = False) -> Execution:
+        self._require_open()
         return Execution(self.library, self.compilation, self._options, reusable=reusable, burst=self._burst)
 
     def _set_arguments(
@@ -269,11 +283,13 @@ class NnapiExecutor:
             outputs: likewise, and writable; None (or None in a place) allocates.
 
         Raises:
-            FeedError: a buffer does not fit, or is not contiguous.
+            FeedError: a buffer does not fit, is not contiguous or aligned, or an output lies where another one does.
             DeviceError: an output has no known shape, or a call failed.
         """
+        self._require_open()
         checked = self._inputs(inputs, in_place=True)
         targets = self._outputs.check(outputs, self.empty_output)
+        check_overlaps(checked, targets)
 
         def prepare(reusable: bool) -> Execution:
             execution = self._execution(reusable=reusable)
@@ -291,6 +307,7 @@ class NnapiExecutor:
 
     def preferred(self, kind: str, index: int) -> tuple[int, int]:
         """(alignment, padding) in bytes that the device prefers for "input" or "output" ``index``; (1, 1) below 5."""
+        self._require_open()
         if self.library.level < 5:
             return 1, 1
         return self.compilation.preference(self.library, kind, index)
@@ -310,6 +327,7 @@ class NnapiExecutor:
 
     def device_memory(self, *, inputs: Sequence[int] = (), outputs: Sequence[int] = ()) -> Memory:
         """Memory of the driver's own, to bind as these inputs and outputs of this model (feature level 4)."""
+        self._require_open()
         compilation = self.compilation
         return device_memory(
             self.library,

@@ -79,7 +79,7 @@ def select_devices(library: Library, choice: str | int | Sequence[str | int] | N
     Raises:
         DeviceError: no such device; the error lists those there are.
     """
-    names = [choice] if isinstance(choice, (str, int)) else list(choice or ())
+    names = list(choice) if isinstance(choice, (list, tuple)) else [] if choice is None else [choice]
     automatic = not names or names == ["auto"]
     if automatic and not library.is_driver:
         return None
@@ -93,7 +93,7 @@ def select_devices(library: Library, choice: str | int | Sequence[str | int] | N
         return devices
     chosen: dict[int, Device] = {}
     for name in names:
-        found = _matching(devices, name)
+        found = _matching(devices, name) if isinstance(name, (str, int)) else []
         if not found:
             known = ", ".join(f"{device.index} {device.name} ({device.type.name.lower()})" for device in devices)
             raise DeviceError(
@@ -108,7 +108,7 @@ def _matching(devices: Sequence[Device], name: str | int) -> list[Device]:
     if exact:
         return exact
     if isinstance(name, int) or name.isdecimal():
-        return [device for device in devices if device.index == int(name)]
+        return [device for device in devices if str(device.index) == str(name)]
     if name.lower() == "cpu":
         return [device for device in devices if device.is_cpu] or _of_type(devices, "cpu")
     return _of_type(devices, name)

@@ -152,6 +152,8 @@ class Session:
         return [time for executor in self.executors for time in getattr(executor, "times", ())]
 
     def _check(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
+        if not isinstance(feeds, Mapping):
+            raise FeedError(f"inputs are given by name, not as {type(feeds).__name__}")
         known = [port.name for port in self.inputs]
         for name in feeds:
             if name not in known:

@@ -147,10 +147,36 @@ class TestInputs:
             assert np.array_equal(executor.run([wide, wide])[0], wide + wide)
             with pytest.raises(FeedError, match="input 0 'x': must be contiguous, as it is bound without a copy"):
                 executor.bind([wide, wide])
+            odd = np.frombuffer(bytearray(25), np.uint8)[1:].view(np.float32).reshape(2, 3)
+            assert np.array_equal(executor.run([odd, X])[0], X)
+            with pytest.raises(FeedError, match="input 0 'x': must be aligned, as it is bound without a copy"):
+                executor.bind([odd, X])
             fixed = np.zeros((2, 3), np.float32)
             fixed.flags.writeable = False
             with pytest.raises(FeedError, match="output 0: must be writable"):
                 executor.bind([X, X], [fixed])
+
+    def test_outputs_have_buffers_of_their_own(self, host):
+        x = X.copy()
+        with open_on(host, models.add()) as executor:
+            for inputs, output in (([x, X], x), ([X, x], x.reshape(2, 3)), ([x, x], x)):
+                with pytest.raises(FeedError, match=r"output 0: shares memory with input [01]; give it a buffer"):
+                    executor.bind(inputs, [output])
+            with executor.bind([x, x]) as bound:  # inputs may share theirs
+                bound.run()
+                assert np.array_equal(bound.outputs[0], x + x)
+
+    def test_a_closed_executor_says_so(self, host):
+        executor = open_on(host, models.add())
+        executor.close()
+        for call in (
+            lambda: executor.run([X, X]),
+            lambda: executor.bind([X, X]),
+            lambda: executor.preferred("input", 0),
+            lambda: executor.device_memory(inputs=[0]),
+        ):
+            with pytest.raises(DeviceError, match="the executor is closed"):
+                call()
 
     def test_empty_arrays(self, host):
         with open_on(host, models.unspecified_input()) as executor, pytest.raises(FeedError, match="no empty arrays"):
@@ -341,6 +367,11 @@ class TestOptions:
             ({"timeout": 1}, "timeout needs one device; name it: --device NAME"),
             ({"compile_timeout": 1}, "compile timeout needs one device; name it: --device NAME"),
             ({"measure": True, "devices": ["cpu", "acme-npu"]}, "measure needs one device"),
+            ({"timeout": float("nan"), "devices": "cpu"}, "the timeout nan is no positive number of seconds"),
+            ({"loop_timeout": 1e30}, r"the loop timeout 1e\+30 is no positive number of seconds"),
+            ({"devices": "9" * 5000}, "there is no device '99999"),
+            ({"devices": [None]}, "there is no device None; choose by name"),
+            ({"devices": 1.5}, "there is no device 1.5; choose by name"),
             ({"compile_timeout": -1, "devices": "cpu"}, "compile timeout -1 is no positive number of seconds"),
         ],
     )

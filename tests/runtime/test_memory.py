@@ -159,10 +159,15 @@ class TestSharedMemory:
             with pytest.raises(DeviceError, match="the memory belongs to"):
                 executor.bind([X, X], [memory])
 
+    def test_memory_is_not_read_and_written_by_one_run(self, library):
+        refused = pytest.raises(FeedError, match="output 0: shares memory with input 1")
+        with NnapiExecutor(models.add(), library) as executor, SharedMemory(library, 24) as memory, refused:
+            executor.bind([X, memory], [memory])
+
     def test_roles_of_a_closed_compilation(self, library):
         executor = NnapiExecutor(models.add(), library)
         executor.close()
-        with pytest.raises(DeviceError, match="Compilation: it is closed"):
+        with pytest.raises(DeviceError, match="the executor is closed"):
             executor.device_memory(inputs=[0])
 
     def test_an_anonymous_file_has_its_size(self):

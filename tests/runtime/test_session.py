@@ -144,6 +144,12 @@ def test_dynamic_sizes_are_taken_from_the_feed():
             session.run({"x": np.zeros((2, 3), np.float32)})
 
 
+@pytest.mark.parametrize("feeds", [None, [1], "x"])
+def test_inputs_have_names(program, feeds):
+    with Session(program, "host") as session, pytest.raises(FeedError, match="inputs are given by name, not as"):
+        session.run(feeds)
+
+
 def test_a_closed_session(program, feeds):
     session = Session(program, backend="host")
     session.run(feeds)
