@@ -551,22 +551,3 @@ def test_threads_share_an_executor(host, mode):
         for thread in threads:
             thread.join()
     assert results == dict.fromkeys(range(4), True)
-
-
-@pytest.mark.device
-class TestOnAnyNnapi:
-    """What holds on a phone too."""
-
-    def test_it_computes(self, nnapi):
-        with NnapiExecutor(models.add(), nnapi) as executor:
-            np.testing.assert_allclose(executor.run([X, X])[0], X + X)
-
-    def test_it_computes_again_and_again(self, nnapi):
-        with NnapiExecutor(models.add(), nnapi) as executor, executor.bind([X, X]) as bound:
-            for _ in range(5):
-                bound.run()
-            np.testing.assert_allclose(bound.outputs[0], X + X)
-
-    def test_large_constants(self, nnapi):
-        with NnapiExecutor(models.add_constant(), nnapi) as executor:
-            np.testing.assert_allclose(executor.run([np.ones(64, np.float32)])[0], np.arange(64) + 1)
