@@ -40,8 +40,15 @@ CASES = [
     resize(X, s=scales(1, 1, 0.8, 0.8), mode="cubic", cubic_coeff_a=-0.5, exclude_outside=1, since=2),
     resize(f32(1, 2, 6), s=scales(1, 1, 1.5), mode="linear", since=1),
     resize(f32(1, 2, 6), s=scales(1, 1, 2), mode="nearest", since=2),
-    # Output 11 of 13 lies at 4.5 in float32, beyond it in float64.
-    *(resize(f32(1, 1, 2, 6), s=scales(1, 1, 1, 2.3), mode="nearest", nearest_mode=near, since=2, oracle="onnxruntime")
+    *(  # output 11 of 13 lies at 4.5 in float32, beyond it in float64
+        resize(
+            f32(1, 1, 2, 6),
+            s=scales(1, 1, 1, 2.3),
+            mode="nearest",
+            nearest_mode=near,
+            oracle="onnxruntime",
+            since=2,
+        )
         for near in NEAR
     ),
     resize(ints(1, 2, 3, 4), s=scales(1, 1, 2, 2), mode="nearest", since=3),
@@ -56,6 +63,7 @@ CASES = [
             mode="nearest",
             nearest_mode=near,
             coordinate_transformation_mode="tf_crop_and_resize",
+            oracle="onnxruntime",
             since=2,
         )
         for near in NEAR

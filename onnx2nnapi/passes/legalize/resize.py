@@ -13,6 +13,7 @@ from onnx2nnapi.ir.graph import Op, Value
 from onnx2nnapi.ir.types import Array
 from onnx2nnapi.passes.builder import Builder
 from onnx2nnapi.passes.legalize import legalizes
+from onnx2nnapi.passes.legalize.carry import takes
 from onnx2nnapi.passes.legalize.convolution import from_nhwc, to_nhwc
 from onnx2nnapi.passes.legalize.matmul import fully_connected
 from onnx2nnapi.passes.legalize.movement import concat, gather_axis, transposed
@@ -88,24 +89,32 @@ def _aspect_scale(b: Builder, op: Op, x: Value, axes: Sequence[int]) -> float:
 
 
 def _coordinates(b: Builder, mode: str, size: int, out: int, scale: float, window: tuple[float, float]) -> Array:
-    places = np.arange(out, dtype=np.float64)
+    """Each output's place among the inputs, in float32 as onnxruntime computes it.
+
+    Where a place lies halfway between two inputs, or should be a whole number, the last bit decides what nearest reads.
+    """
+    places: Array = np.arange(out, dtype=np.float32)
+    step, half, last = np.float32(scale), np.float32(0.5), np.float32(size - 1)
     if mode == "asymmetric":
-        return places / scale
-    if mode == "half_pixel" or (mode == "pytorch_half_pixel" and out > 1):
-        return (places + 0.5) / scale - 0.5
-    if mode == "pytorch_half_pixel":
-        return np.full(out, -0.5)
-    if mode == "half_pixel_symmetric":
-        shift = size / 2 * (1 - out / (scale * size))
-        return shift + (places + 0.5) / scale - 0.5
-    if mode == "align_corners":  # by the scaled size, which may be no whole number
-        last = scale * size - 1
-        return places * (size - 1) / last if out > 1 and last else np.zeros(out)
-    if mode == "tf_crop_and_resize":
-        start, end = window
-        step = (end - start) * (size - 1) / (out - 1) if out > 1 else 0.0
-        return start * (size - 1) + places * step if out > 1 else np.full(out, 0.5 * (start + end) * (size - 1))
-    b.unsupported(f"coordinate_transformation_mode {mode!r} is unknown")
+        places = places / step
+    elif mode == "half_pixel" or (mode == "pytorch_half_pixel" and out > 1):
+        places = (places + half) / step - half
+    elif mode == "pytorch_half_pixel":
+        places = np.full(out, -half)
+    elif mode == "half_pixel_symmetric":
+        places = np.float32(size / 2 * (1 - out / (scale * size))) + (places + half) / step - half
+    elif mode == "align_corners":  # by the scaled size, which may be no whole number
+        last_out = np.float32(scale * size - 1)
+        places = places * last / last_out if out > 1 and last_out else np.zeros(out, np.float32)
+    elif mode == "tf_crop_and_resize":
+        start, end = np.float32(window[0]), np.float32(window[1])
+        if out > 1:
+            places = start * last + places * (end - start) * last / np.float32(out - 1)
+        else:
+            places = np.full(out, half * (start + end) * last)
+    else:
+        b.unsupported(f"coordinate_transformation_mode {mode!r} is unknown")
+    return places
 
 
 def _is_identity(axis: Axis) -> bool:
@@ -144,7 +153,7 @@ def _nearest_places(b: Builder, mode: str, axis: Axis) -> Array:
 
 def _native_nearest(b: Builder, x: Value, axes: Sequence[Axis], places: dict[int, Array]) -> Value | None:
     """RESIZE_NEAREST_NEIGHBOR in the mode that reads the same places; a whole factor at level 1 by DEPTH_TO_SPACE."""
-    if x.rank not in (3, 4) or any(axis.index < 2 for axis in axes):
+    if x.rank not in (3, 4) or any(axis.index < 2 for axis in axes) or not takes(b, "TRANSPOSE", x):
         return None
     if b.at_least(3):
         modes: list[dict[str, Any]] = [{}]
