@@ -21,6 +21,8 @@ CASES = [
     case("Where", c=bools(3, 1), x=f32(4), y=Const(np.array(-1e9, np.float32)), since=3),
     case("Where", c=bools(1, 4), x=ints(3, 4), y=ints(3, 1), since=3),
     case("Where", c=bools(3, 4), x=bools(4), y=bools(3, 1), since=3),
+    case("Where", c=bools(3, 4), x=ints(4, low=0, dtype=np.uint8), y=ints(3, 1, low=0, dtype=np.uint8), since=3),
+    case("Where", c=bools(3, 1), x=ints(4, dtype=np.int8), y=ints(3, 4, dtype=np.int8), since=4),
     case("Cast", x=f32(3, 4), to=TensorProto.FLOAT),
     case("Cast", x=f32(3, 4), to=TensorProto.INT32, since=3),
     case("Cast", x=f32(3, 4), to=TensorProto.INT64, since=3),
