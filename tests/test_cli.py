@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -271,7 +272,15 @@ def test_the_model_itself_is_never_overwritten(odd: pathlib.Path) -> None:
 def test_an_output_that_cannot_be_written(odd: pathlib.Path, tmp_path: pathlib.Path) -> None:
     assert "cannot be written" in error_line("convert", odd, "--dim", "N=1", "-o", tmp_path / "no" / "o.nnapi")
     assert "no regular file" in error_line("convert", odd, "--dim", "N=1", "-o", tmp_path)
+    assert "no regular file" in error_line("convert", odd, "--dim", "N=1", "-o", "")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["odd.onnx"]
+
+
+def test_only_regular_files_are_replaced(odd: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    pipe = tmp_path / "pipe"  # stands for a device, which a rename would replace as well
+    os.mkfifo(pipe)
+    assert "no regular file" in error_line("check", odd, "--dim", "N=1", "--html", pipe)
+    assert pipe.is_fifo()
 
 
 def test_an_open_size(odd: pathlib.Path) -> None:
@@ -423,7 +432,9 @@ def test_runs_go_on_or_stop_by_the_clock(converted: pathlib.Path) -> None:
     assert shorter["timing"]["modes"][0]["runs"]["steady"]["count"] < 1000000
 
 
-@pytest.mark.parametrize("flag", [["--explain"], ["--bisect"], ["--compare", "host"], ["--device", "cpu"]])
+@pytest.mark.parametrize(
+    "flag", [["--explain"], ["--bisect"], ["--compare", "host"], ["--device", "cpu"], ["--library", "none.so"]]
+)
 def test_what_needs_nnapi_says_so(converted: pathlib.Path, flag: list[str]) -> None:
     line = error_line("run", converted, "--backend", "host", *flag)
     assert line.startswith(f"{flag[0]} needs NNAPI, and this runs on the host; use --backend nnapi")

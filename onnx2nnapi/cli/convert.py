@@ -30,7 +30,7 @@ def convert(model: str, output: str | None, dump_ir: str | None, as_json: bool, 
     """
     from onnx2nnapi.api import convert as convert_model
 
-    target = output or os.path.splitext(model)[0] + ".nnapi"
+    target = os.path.splitext(model)[0] + ".nnapi" if output is None else output
     start = time.perf_counter()
     with progress(quiet or as_json) as stage:
         program = convert_model(model, options_of(conversion), progress=stage, dump=dump_ir)

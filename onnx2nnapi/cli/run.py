@@ -79,8 +79,8 @@ class _Device:
 
     @property
     def chosen(self) -> list[str]:
-        """The flags that are given, the library aside."""
-        names = [name for name in ("device", "mode") if getattr(self, name)]
+        """The flags that are given."""
+        names = [name for name in ("library", "device", "mode") if getattr(self, name)]
         return [f"--{name.replace('_', '-')}" for name in (*names, *self.options)]
 
 

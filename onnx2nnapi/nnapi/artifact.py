@@ -256,8 +256,6 @@ def write(
                 raise ArtifactError(
                     "is a file that the model is read from", where=os.fspath(path), hint="choose another name"
                 )
-    if os.path.exists(target) and not os.path.isfile(target):
-        raise ArtifactError("is there and no regular file", where=os.fspath(path), hint="name a file to write")
     raw = json.dumps(description, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
     if len(raw) > MAX_DESCRIPTION_BYTES:
         raise ArtifactError(f"the description has {len(raw)} bytes, more than a file holds", where=os.fspath(path))
@@ -339,8 +337,10 @@ def replacing(target: str, shown: str) -> Iterator[BinaryIO]:
     """A new file beside ``target`` that takes its place when the block ends, and vanishes when it fails.
 
     Raises:
-        ArtifactError: it cannot be written; the message calls it ``shown``.
+        ArtifactError: it cannot be written, or is a folder or a device; the message calls it ``shown``.
     """
+    if os.path.exists(target) and not os.path.isfile(target):
+        raise ArtifactError("is there and no regular file", where=shown, hint="name a file to write")
     beside = os.path.join(os.path.dirname(target), f".{os.path.basename(target)[:100]}.{os.getpid()}.tmp")
     created = False
     try:
