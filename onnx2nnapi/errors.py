@@ -83,13 +83,15 @@ class UnsupportedError(Onnx2NnapiError):
 
     @classmethod
     def collected(cls, problems: list[UnsupportedError]) -> UnsupportedError:
-        """One error for all of ``problems`` (at least one); a single one is returned as it is."""
-        if len(problems) == 1:
-            return problems[0]
-        error = cls(
-            "\n".join([f"{len(problems)} nodes cannot be converted:", *(f"  {problem}" for problem in problems)])
-        )
-        error.problems = tuple(problems)
+        """One error for all of ``problems`` (at least one), equal ones once; a single one is returned as it is."""
+        different = list({str(problem): problem for problem in problems}.values())
+        if len(different) == 1:
+            return different[0]
+        places = {str(problem.where) for problem in different}
+        what = "nodes" if all(isinstance(problem.where, Origin) for problem in different) else "tensors and nodes"
+        heading = f"{len(places)} {what} cannot be converted" if len(places) > 1 else f"{len(different)} refusals"
+        error = cls("\n".join([f"{heading}:", *(f"  {problem}" for problem in different)]))
+        error.problems = tuple(different)
         return error
 
 

@@ -83,7 +83,7 @@ def _one_line(error: Onnx2NnapiError) -> str:
     problems = error.problems if isinstance(error, UnsupportedError) else ()
     if problems:
         return (
-            f"{len(problems)} nodes cannot be converted: {_one_line(problems[0])}; "
+            f"{str(error).splitlines()[0]} {_one_line(problems[0])}; "
             f"and {len(problems) - 1} more, which `onnx2nnapi check` lists"
         )
     return " ".join(str(error).split("\n"))

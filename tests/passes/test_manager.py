@@ -92,6 +92,14 @@ def test_levels_are_charged_to_the_node_that_asked(nnapi_graph) -> None:
     assert "its TRANSPOSE needs feature level 2" in str(raised.value.problems[0])
 
 
+def test_equal_refusals_are_told_once() -> None:
+    refusals = [FeatureLevelError("its TRANSPOSE", required=2, target=1, where=place) for place in ("a", "b", "a")]
+    error = UnsupportedError.collected(refusals)
+    assert [problem.where for problem in error.problems] == ["a", "b"]
+    assert str(error).startswith("2 tensors and nodes cannot be converted:\n")
+    assert str(UnsupportedError.collected([refusals[0], refusals[2]])) == str(refusals[0])
+
+
 def test_the_pipeline_reads_as_it_should() -> None:
     names = [function.__name__ for function in PIPELINE]
     assert names.index("layout") < names.index("check_levels") < names.index("fuse_activations")
