@@ -71,6 +71,7 @@ def _conv(node: _Node) -> None:
     node.need(w[0] % group == 0, f"its {w[0]} filters don't make {group} groups")
     node.need_vector(2, w[0], "bias", "its filters are")
     _spatial(node, w[2:])
+    _fits(node, w[2:])
 
 
 def _conv_transpose(node: _Node) -> None:
@@ -104,6 +105,20 @@ def _spatial(node: _Node, kernel: Shape) -> None:
     )
 
 
+def _fits(node: _Node, kernel: Shape) -> None:
+    """A window larger than the padded input has no place in it; SAME and ceil_mode pad as much as it takes."""
+    shape, attrs = node.shape(0), node.op.attrs
+    padded_on = "SAME" in str(attrs.get("auto_pad", "")) or attrs.get("ceil_mode")
+    if shape is None or len(shape) != len(kernel) + 2 or padded_on or not all(shape):
+        return
+    pads = attrs.get("pads") or (0,) * (2 * len(kernel))
+    steps = attrs.get("dilations") or (1,) * len(kernel)
+    padded = [size + sum(pads[axis :: len(kernel)]) for axis, size in enumerate(shape[2:])]
+    reach = [(size - 1) * step + 1 for size, step in zip(kernel, steps, strict=True)]
+    larger = any(window > size for window, size in zip(reach, padded, strict=True))
+    node.need(not larger, f"its window {reach} is larger than its padded input {padded}")
+
+
 def _pool(node: _Node) -> None:
     """A window that lies in the padding alone has no value."""
     kernel, pads = node.op.attrs.get("kernel_shape", ()), node.op.attrs.get("pads") or ()
@@ -115,6 +130,7 @@ def _pool(node: _Node) -> None:
             pad < reach[at % len(reach)],
             f"its padding {list(pads)} is as large as its kernel {list(kernel)}: windows would hold padding alone",
         )
+    _fits(node, tuple(kernel))
 
 
 def _per_channel(*positions: int) -> Callable[[_Node], None]:
@@ -216,6 +232,14 @@ def _top_k(node: _Node) -> None:
         node.need(0 <= wanted <= shape[axis], f"it wants {wanted} of {shape[axis]} elements")
 
 
+def _transpose(node: _Node) -> None:
+    shape, perm = node.shape(0), node.op.attrs.get("perm")
+    if shape is not None and perm is not None:
+        node.need(
+            sorted(perm) == list(range(len(shape))), f"its perm {list(perm)} does not order {len(shape)} dimensions"
+        )
+
+
 def _blocks(node: _Node) -> None:
     shape, block = node.shape(0), int(node.op.attrs.get("blocksize", 0))
     node.need(block > 0, f"its blocksize is {block}")
@@ -289,4 +313,5 @@ _CHECKS: dict[str, Callable[[_Node], None]] = {
     "SpaceToDepth": _blocks,
     "Split": _split,
     "TopK": _top_k,
+    "Transpose": _transpose,
 }

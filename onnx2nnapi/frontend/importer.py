@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
-from onnx2nnapi.errors import InvalidModelError, UnsupportedError, UnsupportedForm
+from onnx2nnapi.errors import InvalidModelError, UnsupportedError, UnsupportedForm, UnsupportedOp
 from onnx2nnapi.frontend.binding import Binding, bind_inputs, check_known
 from onnx2nnapi.frontend.infer import Sweep
 from onnx2nnapi.frontend.load import LoadedModel, load_model
@@ -246,6 +246,12 @@ class _Import:
             if all(item is None or sweep.find(item).type is not None for item in op.inputs) and any(
                 item is not None and sweep.find(item).type is None for item in op.outputs
             ):
+                if newest(*op.kind.rpartition("::")[::2]) is None:
+                    raise UnsupportedOp(
+                        f"the operator is unknown, and with it the shape of output {name!r}",
+                        where=op.origin,
+                        hint="cut before it with --cut-outputs, or export it as operators of ONNX",
+                    )
                 raise UnsupportedForm(
                     f"the shape of its result depends on data or is unknown, and with it that of output {name!r}",
                     where=op.origin,

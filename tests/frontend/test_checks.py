@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnx2nnapi.errors import InvalidModelError, UnsupportedError
+from onnx2nnapi.errors import InvalidModelError, UnsupportedOp
 from tests.frontend.building import BOOL, imported, model, node, value
 
 F32 = np.float32
@@ -26,6 +26,9 @@ BROKEN: list[tuple[str, list[Any], dict[str, Any], str]] = [
     ("Conv", [[1, 4, 4, 4], zeros(3, 4, 3, 3), zeros(4)], {}, r"its bias 'i2' is \[4\], its filters are 3"),
     ("Conv", [[1, 4, 4, 4], zeros(3, 4, 3, 3)], {"kernel_shape": [3, 2]}, r"its kernel_shape is \[3, 2\]"),
     ("Conv", [[1, 4, 4, 4], zeros(3, 4, 3, 3)], {"strides": [0, 1]}, "strides"),
+    ("Conv", [[1, 4, 4, 4], zeros(3, 4, 3, 3)], {"dilations": [1, 2]}, r"window \[3, 5\] is larger than .* \[4, 4\]"),
+    ("MaxPool", [[1, 4, 4, 4]], {"kernel_shape": [7, 1], "pads": [1, 0, 1, 0]}, r"\[7, 1\] is larger than .* \[6, 4\]"),
+    ("Transpose", [[2, 3]], {"perm": [0]}, r"its perm \[0\] does not order 2 dimensions"),
     ("Conv", [[1, 4, 4, 4], zeros(3, 4, 3, 3)], {"strides": [1.0, 1.0]}, "'strides' is FLOATS, .* INTS"),
     ("Conv", [[1, 4, 4, 4], zeros(3, 4, 3, 3)], {"stride": [1, 1]}, "it has an attribute 'stride', which the operator"),
     ("Conv", [[1, 4, 4, 4]], {}, "it has 1 inputs, the operator takes 2 to 3"),
@@ -47,7 +50,7 @@ BROKEN: list[tuple[str, list[Any], dict[str, Any], str]] = [
     ("Reshape", [[2, 3], np.int64([4, 2])], {}, r"\[2, 3\] has 6 elements, its target is \[4, 2\]"),
     ("Reshape", [[2, 3], np.int64([-1, -1])], {}, r"its target is \[-1, -1\]|-1"),
     ("Reshape", [[2, 3], np.int64([6, 1, 0])], {}, r"keeps a dimension that \[2, 3\] doesn't have|."),
-    ("Transpose", [[2, 3]], {"perm": [0, 0]}, "repeated value"),
+    ("Transpose", [[2, 3]], {"perm": [0, 0]}, r"its perm \[0, 0\] does not order 2"),
     ("Slice", [[4], np.int64([0]), np.int64([2]), np.int64([0]), np.int64([0])], {}, "cannot be 0"),
     ("Split", [[7], np.int64([2, 4])], {}, "sum of 'split'"),
     ("Gather", [[5], np.int64([9])], {}, "its index 9 is outside a dimension of 5"),
@@ -129,8 +132,10 @@ def test_unknown_operators_pass_for_legalize_to_name_them() -> None:
         nodes = [node("Frobnicate", ["x"], ["y"], "odd", domain=domain)]
         graph = imported(model(nodes, [value("x", [2])], [value("y", [2])], domains=[domain] if domain else []))
         assert graph.ops[0].kind == ("com.example::Frobnicate" if domain else "Frobnicate")
-    with pytest.raises(UnsupportedError, match=r"Frobnicate 'odd' \(-> 'y'\)"):
-        imported(model([node("Frobnicate", ["x"], ["y"], "odd")], [value("x", [2])], ["y"]))
+    for domain, name in (("", "Frobnicate"), ("com.example", "com.example::Frobnicate")):
+        nodes = [node("Frobnicate", ["x"], ["y"], "odd", domain=domain), relu("y", "z")]
+        with pytest.raises(UnsupportedOp, match=rf"^{name} 'odd' \(-> 'y'\): the operator is unknown, .* 'z'; cut"):
+            imported(model(nodes, [value("x", [2])], ["z"], domains=[domain] if domain else []))
 
 
 def test_an_if_with_a_broken_branch() -> None:
