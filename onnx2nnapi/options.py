@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,11 +48,17 @@ class Options:
         if isinstance(level, bool) or not isinstance(level, int) or not MIN_LEVEL <= level <= MAX_LEVEL:
             raise InvalidModelError(f"feature_level is {level!r}, NNAPI has the levels {MIN_LEVEL} to {MAX_LEVEL}")
         object.__setattr__(self, "input_shapes", self.input_shapes or {})
+        for name in ("input_shapes", "dims", "set", "input_layouts", "output_layouts"):
+            if not isinstance(getattr(self, name), Mapping):
+                raise InvalidModelError(f"{name} is {getattr(self, name)!r}, it must map names")
         for name in ("keep_dynamic", "cut_inputs", "cut_outputs"):
             value = getattr(self, name)
+            if not isinstance(value, Iterable):
+                raise InvalidModelError(f"{name} is {value!r}, it must list names")
             object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
         for name, shape in self.shapes.items():
-            if isinstance(shape, (str, bytes)) or not all(_is_size(dim) for dim in shape):
+            listed = isinstance(shape, Iterable) and not isinstance(shape, (str, bytes))
+            if not listed or not all(_is_size(dim) for dim in shape):
                 raise InvalidModelError(f"the shape {shape!r} is no list of sizes", where=f"input {name!r}")
         for symbol, size in self.dims.items():
             if not _is_size(size):

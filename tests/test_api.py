@@ -66,6 +66,21 @@ def test_the_model_is_not_overwritten(digits, tmp_path):
     assert copy.read_bytes() == digits.read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"dims": 3}, "dims is 3, it must map names"),
+        ({"input_layouts": "nhwc"}, "input_layouts is 'nhwc', it must map names"),
+        ({"cut_inputs": 3}, "cut_inputs is 3, it must list names"),
+        ({"keep_dynamic": True}, "keep_dynamic is True, it must list names"),
+        ({"input_shapes": {"x": 5}}, "input 'x': the shape 5 is no list of sizes"),
+    ],
+)
+def test_an_option_of_a_wrong_type(digits, option, message):
+    with pytest.raises(InvalidModelError, match=message):
+        onnx2nnapi.convert(digits, **option)
+
+
 def test_an_unknown_option(digits):
     with pytest.raises(InvalidModelError, match="no option is called 'level'; there are"):
         onnx2nnapi.convert(digits, level=3)
