@@ -106,16 +106,20 @@ def _spatial(node: _Node, kernel: Shape) -> None:
 
 
 def _fits(node: _Node, kernel: Shape) -> None:
-    """A window larger than the padded input has no place in it; SAME and ceil_mode pad as much as it takes."""
+    """A window larger than the padded input has no place in it.
+
+    SAME pads as much as it takes; by ceil_mode the last window may end less than a stride beyond the padding.
+    """
     shape, attrs = node.shape(0), node.op.attrs
-    padded_on = "SAME" in str(attrs.get("auto_pad", "")) or attrs.get("ceil_mode")
-    if shape is None or len(shape) != len(kernel) + 2 or padded_on or not all(shape):
+    if shape is None or len(shape) != len(kernel) + 2 or "SAME" in str(attrs.get("auto_pad", "")) or not all(shape):
         return
     pads = attrs.get("pads") or (0,) * (2 * len(kernel))
     steps = attrs.get("dilations") or (1,) * len(kernel)
     padded = [size + sum(pads[axis :: len(kernel)]) for axis, size in enumerate(shape[2:])]
     reach = [(size - 1) * step + 1 for size, step in zip(kernel, steps, strict=True)]
-    larger = any(window > size for window, size in zip(reach, padded, strict=True))
+    strides = attrs.get("strides") or (1,) * len(kernel)
+    over = [stride - 1 if attrs.get("ceil_mode") else 0 for stride in strides]
+    larger = any(window > size + more for window, size, more in zip(reach, padded, over, strict=True))
     node.need(not larger, f"its window {reach} is larger than its padded input {padded}")
 
 

@@ -28,6 +28,12 @@ BROKEN: list[tuple[str, list[Any], dict[str, Any], str]] = [
     ("Conv", [[1, 4, 4, 4], zeros(3, 4, 3, 3)], {"strides": [0, 1]}, "strides"),
     ("Conv", [[1, 4, 4, 4], zeros(3, 4, 3, 3)], {"dilations": [1, 2]}, r"window \[3, 5\] is larger than .* \[4, 4\]"),
     ("MaxPool", [[1, 4, 4, 4]], {"kernel_shape": [7, 1], "pads": [1, 0, 1, 0]}, r"\[7, 1\] is larger than .* \[6, 4\]"),
+    (
+        "AveragePool",
+        [[1, 2, 2, 3]],
+        {"kernel_shape": [4, 3], "strides": [2, 2], "ceil_mode": 1},
+        r"\[4, 3\] is larger than .* \[2, 3\]",
+    ),
     ("Transpose", [[2, 3]], {"perm": [0]}, r"its perm \[0\] does not order 2 dimensions"),
     ("Conv", [[1, 4, 4, 4], zeros(3, 4, 3, 3)], {"strides": [1.0, 1.0]}, "'strides' is FLOATS, .* INTS"),
     ("Conv", [[1, 4, 4, 4], zeros(3, 4, 3, 3)], {"stride": [1, 1]}, "it has an attribute 'stride', which the operator"),

@@ -74,6 +74,7 @@ POOL = [
     case("MaxPool", x=f32(1, 3, 7, 8), kernel_shape=[3, 3], strides=[2, 2]),
     case("MaxPool", x=f32(1, 3, 7, 8), kernel_shape=[3, 2], strides=[2, 2], pads=[1, 0, 1, 1]),
     case("MaxPool", x=f32(1, 3, 7, 8), kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1),
+    case("MaxPool", x=f32(1, 3, 2, 2), kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1),
     case(
         "MaxPool", x=f32(1, 3, 7, 8), kernel_shape=[3, 3], strides=[2, 2], auto_pad="SAME_LOWER", oracle="onnxruntime"
     ),
