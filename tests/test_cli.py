@@ -160,6 +160,9 @@ def test_convert_names_what_forces_the_level(tmp_path: pathlib.Path) -> None:
     assert "3 (Android 10, API 29), forced by SIN of wave" in succeed("convert", source)
     data = json.loads(succeed("convert", source, "--json"))
     assert (data["feature_level"], data["forced_by"]) == (3, {"SIN": ["wave"]})
+    uneven = [helper.make_node("Split", ["x"], ["a", "b"], name="halves", num_outputs=2)]
+    data = json.loads(succeed("convert", save(source, uneven, {"x": [3]}, ["a", "b"]), "--json"))
+    assert data["forced_by"] == {"SLICE": ["halves"]}  # two operations
     relaxed = succeed("convert", save(source, nodes[1:], {"wave": [2]}, ["y"]), "--relaxed-float16")
     assert "2 (Android 9, API 28), forced by relaxed float16" in relaxed
 

@@ -42,14 +42,14 @@ def reasons_for_level(program: Program) -> dict[str, list[str]]:
 
     Empty at level 1, which every operation needs.
     """
-    reasons: dict[str, list[str]] = {}
+    reasons: dict[str, dict[str, None]] = {}  # several operations may stem from one node
     if program.required_level == 1:
-        return reasons
+        return {}
     for model in models(program):
         for operation, level in zip(model.main.operations, operation_levels(model), strict=True):
             if level == program.required_level:
-                reasons.setdefault(operation.code.name, []).append(origin_text(operation))
-    return reasons
+                reasons.setdefault(operation.code.name, {})[origin_text(operation)] = None
+    return {kind: list(nodes) for kind, nodes in reasons.items()}
 
 
 def level_with_reasons(program: Program) -> str:
