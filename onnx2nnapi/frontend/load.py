@@ -8,6 +8,7 @@ import pathlib
 from dataclasses import dataclass
 
 import onnx
+import onnx.version_converter
 from google.protobuf.message import DecodeError
 from onnx import FunctionProto, ModelProto
 
@@ -54,7 +55,7 @@ def load_model(
 
     Raises:
         InvalidModelError: it cannot be read, is no ONNX model, or of a version that onnx doesn't know.
-        UnsupportedError: its opset is older than 7.
+        UnsupportedError: its opset is older than 7, and onnx cannot upgrade it.
     """
     folder = None if base_dir is None else pathlib.Path(base_dir)
     file: DataFile | None = None
@@ -71,8 +72,29 @@ def load_model(
     else:
         raise InvalidModelError(f"a model is a path, bytes or a ModelProto, not {type(model).__name__}")
     check_encoding(proto, label)
+    opset = _opset(proto, label)
+    if opset.get("", OLDEST_OPSET) < OLDEST_OPSET:
+        proto = _upgraded(proto, opset[""], label, whole=file is None)
+        opset = _opset(proto, label)
     reader = TensorReader(folder, keep=own, model_file=file)
-    return LoadedModel(proto, reader, _opset(proto, label), _functions(proto, label), label)
+    return LoadedModel(proto, reader, opset, _functions(proto, label), label)
+
+
+def _upgraded(proto: ModelProto, version: int, label: str, *, whole: bool) -> ModelProto:
+    """A model of an opset that has no newest form here, brought to one that has by onnx's own converter."""
+    reason = "" if whole else ": it is too large to be upgraded"
+    if whole:
+        try:
+            onnx.checker.check_model(proto)
+            upgraded: ModelProto = onnx.version_converter.convert_version(proto, OLDEST_OPSET)
+            return upgraded
+        except (onnx.checker.ValidationError, onnx.version_converter.ConvertError, RuntimeError, ValueError) as error:
+            reason = f", and onnx cannot upgrade it: {str(error).splitlines()[0][:200]}" if str(error) else ""
+    raise UnsupportedError(
+        f"its opset is {version}, the oldest that is read is {OLDEST_OPSET}{reason}",
+        where=label,
+        hint="export it again with a newer opset",
+    )
 
 
 def _read(path: pathlib.Path, label: str) -> tuple[ModelProto, DataFile | None]:
@@ -124,12 +146,6 @@ def _opset(proto: ModelProto, label: str) -> dict[str, int]:
             f"its opset is {version}, the installed onnx {onnx.__version__} knows 1 to {default_opset()}",
             where=label,
             hint="upgrade the onnx package" if version > 0 else "export the model again",
-        )
-    if version < OLDEST_OPSET:
-        raise UnsupportedError(
-            f"its opset is {version}, the oldest that is read is {OLDEST_OPSET}",
-            where=label,
-            hint="upgrade it with onnx.version_converter.convert_version",
         )
     return opset
 

@@ -329,13 +329,22 @@ def test_a_missing_file_and_a_folder(tmp_path: pathlib.Path) -> None:
         (0, 17, "its IR version is 0"),
         (8, 999, "its opset is 999, the installed onnx"),
         (8, 0, "its opset is 0"),
-        (8, 6, "its opset is 6, the oldest that is read is 7; upgrade it with onnx.version_converter"),
     ],
 )
 def test_versions_that_are_not_read(ir_version: int, opset: int, message: str) -> None:
     proto = model([node("Relu", ["x"], ["y"])], [value("x", [2])], ["y"], opset=opset)
     proto.ir_version = ir_version
     with pytest.raises((InvalidModelError, UnsupportedError), match=message):
+        imported(proto)
+
+
+def test_models_of_older_opsets_are_upgraded_by_onnx_or_refused() -> None:
+    proto = model([node("Relu", ["x"], ["y"])], [value("x", [2])], ["y"], opset=6)
+    proto.graph.output[0].CopyFrom(value("y", [2]))
+    assert [op.kind for op in imported(proto)] == ["Relu"]
+    assert proto.opset_import[0].version == 6
+    proto = model([node("Upsample", ["x"], ["y"], width_scale=2.0)], [value("x", [1, 1, 2, 2])], ["y"], opset=1)
+    with pytest.raises(UnsupportedError, match="the oldest that is read is 7, and onnx cannot upgrade it"):
         imported(proto)
 
 
