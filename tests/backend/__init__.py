@@ -1,0 +1,1 @@
+"""ONNX's own backend test suites, run through convert and the host interpreter."""
