@@ -237,8 +237,25 @@ EXPORT void host_fail(const char *function, uint64_t nth, int code) {
 EXPORT int host_fault_pending(void) { return fault.countdown != 0; }
 EXPORT uint64_t host_calls(void) { return call_count; }
 EXPORT int host_live(int kind) { return kind >= 0 && kind < KINDS ? live_counts[kind] : 0; }
-EXPORT const char *host_log(void) { return log_text ? log_text : ""; }
-EXPORT const char *host_violations(void) { return violation_text ? violation_text : ""; }
+
+/* A text as it is now, for the caller's thread: other threads may append to it, and so move it, at any time. */
+static const char *snapshot(char **kept, char *const *text) {
+    pthread_mutex_lock(&host.lock);
+    free(*kept);
+    *kept = strdup(*text ? *text : "");
+    pthread_mutex_unlock(&host.lock);
+    return *kept ? *kept : "";
+}
+
+EXPORT const char *host_log(void) {
+    static _Thread_local char *kept;
+    return snapshot(&kept, &log_text);
+}
+
+EXPORT const char *host_violations(void) {
+    static _Thread_local char *kept;
+    return snapshot(&kept, &violation_text);
+}
 
 EXPORT void host_clear_log(void) {
     pthread_mutex_lock(&host.lock);
