@@ -6,7 +6,7 @@ halves, x = high · 65536 + low, each of which float32 holds exactly.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from onnx2nnapi.passes.builder import Builder
 from onnx2nnapi.passes.element_types import BYTES
 from onnx2nnapi.passes.legalize.shapes import EXACT_IN_FLOAT32, MAX_RANK, binary
 
-__all__ = ["carried", "carry_move", "from_bool", "takes", "to_bool"]
+__all__ = ["carried", "carry_move", "from_bool", "in_halves", "takes", "to_bool"]
 
 _HALF = 65536
 _LARGE = 1024  # elements
@@ -50,11 +50,19 @@ def carried(b: Builder, kind: str, x: Value, move: Callable[[Value], Value], nam
     b.needs_level(4, f"{kind} of int32 whose values are not known to be within 2^24")
     if x.rank > MAX_RANK:  # its halves would be computed in rank 4, which takes this very reshape
         b.needs_level(6, f"{kind} of int32 of rank {x.rank} whose values are not known to be within 2^24")
+    return in_halves(b, [x], lambda parts: move(parts[0]))
+
+
+def in_halves(b: Builder, values: Sequence[Value], move: Callable[[list[Value]], Value]) -> Value:
+    """``move(values)`` of any int32 (level 4), moved once as the high and once as the low halves, in float32."""
     half = b.const(np.array([_HALF], np.int32))
-    high = binary(b, "DIV", x, half)
-    low = binary(b, "SUB", x, binary(b, "MUL", high, half))
-    halves = [b.emit("CAST", move(b.emit("CAST", part, dtype=np.float32)), dtype=np.int32) for part in (high, low)]
-    return binary(b, "ADD", binary(b, "MUL", halves[0], half), halves[1])
+    highs = [binary(b, "DIV", value, half) for value in values]
+    lows = [binary(b, "SUB", value, binary(b, "MUL", high, half)) for value, high in zip(values, highs, strict=True)]
+    moved = [
+        b.emit("CAST", move([b.emit("CAST", part, dtype=np.float32) for part in parts]), dtype=np.int32)
+        for parts in (highs, lows)
+    ]
+    return binary(b, "ADD", binary(b, "MUL", moved[0], half), moved[1])
 
 
 def from_bool(b: Builder, x: Value, dtype: np.dtype[Any]) -> Value:

@@ -13,7 +13,7 @@ from onnx2nnapi.ir.graph import Op, Value
 from onnx2nnapi.passes.builder import Builder
 from onnx2nnapi.passes.legalize import legalizes
 from onnx2nnapi.passes.legalize.along import along
-from onnx2nnapi.passes.legalize.carry import carried, takes
+from onnx2nnapi.passes.legalize.carry import carried, in_halves, takes
 from onnx2nnapi.passes.legalize.convolution import from_nhwc, to_nhwc
 from onnx2nnapi.passes.legalize.elementwise import one
 from onnx2nnapi.passes.legalize.logic import cast_to
@@ -118,30 +118,23 @@ def concat(b: Builder, values: Sequence[Value], axis: int) -> Value:
         return b.emit("CONCATENATION", *values, axis=axis)
     if first.known.dtype.kind == "b":
         return _joined_as(b, values, axis)
-    return _joined_by_gather(b, values, axis)
+    return _joined_integers(b, values, axis)
 
 
 def _joined_as(b: Builder, values: Sequence[Value], axis: int) -> Value:
     return cast_to(b, concat(b, [cast_to(b, value, np.dtype(np.uint8)) for value in values], axis), np.dtype(np.bool_))
 
 
-def _joined_by_gather(b: Builder, values: Sequence[Value], axis: int) -> Value:
-    """int32, which CONCATENATION lacks: through float32 where that is exact, else as padded sums from level 4."""
-    bound = 2**24
+def _joined_integers(b: Builder, values: Sequence[Value], axis: int) -> Value:
+    """int32, which CONCATENATION lacks: through float32 where that is exact, else in halves from level 4."""
+    bound = EXACT_IN_FLOAT32
     if all(b.interval(value).within(bound) or _constant_within(value, bound) for value in values):
         floats = [
             b.const(v.const, np.float32) if v.const is not None else b.emit("CAST", v, dtype=np.float32) for v in values
         ]
         return b.emit("CAST", b.emit("CONCATENATION", *floats, axis=axis), dtype=np.int32)
     b.needs_level(4, "joining int32 tensors whose values are not known to be within 2^24")
-    half = one(b, values[0], 65536)
-    highs = [binary(b, "DIV", value, half) for value in values]
-    lows = [binary(b, "SUB", value, binary(b, "MUL", high, half)) for value, high in zip(values, highs, strict=True)]
-    joined = []
-    for parts in (highs, lows):
-        floats = [b.emit("CAST", part, dtype=np.float32) for part in parts]
-        joined.append(b.emit("CAST", b.emit("CONCATENATION", *floats, axis=axis), dtype=np.int32))
-    return binary(b, "ADD", binary(b, "MUL", joined[0], half), joined[1])
+    return in_halves(b, values, lambda parts: b.emit("CONCATENATION", *parts, axis=axis))
 
 
 def _constant_within(value: Value, bound: int) -> bool:
